@@ -21,19 +21,6 @@
  * it is made, of which some are given back. */
 enum { SPARE = 8, EXTRA_MAX = 64, OF_THREAD = 6, ASKED = 2 * SPARE };
 
-/* Counts the descriptors in use; -1: unknown. */
-static int64_t count_open(void)
-{
-    int64_t count = -1;                                     /* the folder's own */
-    DIR *folder = opendir("/proc/self/fd");
-    if (!folder)
-        return -1;
-    for (const struct dirent *entry; (entry = readdir(folder));)
-        count += entry->d_name[0] != '.';
-    closedir(folder);
-    return count;
-}
-
 /* count: how many are open, known when false.  To look at each connection of a service
  * takes some ms, which the program's loop does not have.  Linux before 6.2 does not say
  * how many there are; then it is enough that its table is no larger. */
@@ -54,7 +41,12 @@ static bool has_at_most_open(int64_t capacity, int64_t *count)
         const int64_t table = size ? atoll(size + strlen("FDSize:")) : 0;
         if (table && table <= capacity)
             return true;
-        *count = count_open();
+        DIR *folder = opendir("/proc/self/fd");
+        *count = -1;                                       /* unknown; the folder's own */
+        for (const struct dirent *entry; folder && (entry = readdir(folder));)
+            *count += entry->d_name[0] != '.';
+        if (folder)
+            closedir(folder);
     }
     return *count <= capacity;
 }

@@ -279,19 +279,13 @@ static void put_object(json_writer_t *w, const json_t *object, int depth)
     put(w, "}", 1);
 }
 
-static bool is_flat(const json_t *list)
-{
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *value = json_array_get(list, i);
-        if (json_is_object(value) || json_is_array(value))
-            return false;
-    }
-    return true;
-}
-
 static void put_list(json_writer_t *w, const json_t *list, int depth)
 {
-    bool on_one_line = is_flat(list);
+    bool on_one_line = true;                                /* a list of plain values */
+    for (size_t i = 0; i < json_array_size(list) && on_one_line; i++) {
+        const json_t *value = json_array_get(list, i);
+        on_one_line = !json_is_object(value) && !json_is_array(value);
+    }
     put(w, "[", 1);
     for (size_t i = 0; i < json_array_size(list); i++) {
         put(w, ",", i ? 1 : 0);

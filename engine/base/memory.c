@@ -50,35 +50,32 @@ int64_t pl_memory_used(void)
     return used_by("self");
 }
 
-static void children_of(const char *thread, pl_memory_visit_t visit, void *user)
-{
-    char path[300], number[16];
-    int process;
-    snprintf(path, sizeof path, "/proc/self/task/%s/children", thread);
-    FILE *children = fopen(path, "re");
-    while (children && fscanf(children, "%d", &process) == 1) {
-        char name[32] = "";
-        snprintf(number, sizeof number, "%d", process);
-        snprintf(path, sizeof path, "/proc/%s/comm", number);
-        FILE *file = fopen(path, "re");
-        if (file && fgets(name, sizeof name, file)) {
-            name[strcspn(name, "\n")] = '\0';
-            visit(user, process, name, used_by(number), cpu_of(number));
-        }
-        if (file)
-            fclose(file);
-    }
-    if (children)
-        fclose(children);
-}
-
 void pl_memory_children(pl_memory_visit_t visit, void *user)
 {
     DIR *threads = opendir("/proc/self/task");
     const struct dirent *entry;
-    while (threads && (entry = readdir(threads)))
-        if (entry->d_name[0] != '.')
-            children_of(entry->d_name, visit, user);
+    while (threads && (entry = readdir(threads))) {
+        char path[300], number[16];
+        int process;
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "/proc/self/task/%s/children", entry->d_name);
+        FILE *children = fopen(path, "re");
+        while (children && fscanf(children, "%d", &process) == 1) {
+            char name[32] = "";
+            snprintf(number, sizeof number, "%d", process);
+            snprintf(path, sizeof path, "/proc/%s/comm", number);
+            FILE *file = fopen(path, "re");
+            if (file && fgets(name, sizeof name, file)) {
+                name[strcspn(name, "\n")] = '\0';
+                visit(user, process, name, used_by(number), cpu_of(number));
+            }
+            if (file)
+                fclose(file);
+        }
+        if (children)
+            fclose(children);
+    }
     if (threads)
         closedir(threads);
 }

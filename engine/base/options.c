@@ -515,7 +515,7 @@ int pl_options_source(const pl_options_t *o, pl_stage_t stage, uint32_t loader,
     if (json_is_array(source))
         source = json_array_get(source, loader);
     if (!pl_data_has_sources(data)) {
-        component = pl_data_source_component(data, err);
+        component = pl_component_without(data, pl_data_table, err);
         if (!component)
             return PL_ENOMEM;
         source = component;

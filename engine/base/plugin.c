@@ -267,30 +267,25 @@ typedef struct search {
     bool logs;                                        /* a failure to load is a warning */
 } search_t;
 
-static void load_from(const char *folder, const search_t *search)
-{
-    struct dirent **entries = NULL;
-    int count = scandir(folder, &entries, is_plugin, alphasort);
-    for (int i = 0; i < count; i++) {
-        char path[PATH_MAX];
-        pl_error_t why = {0};
-        if (is_file(path, folder, (int)strlen(folder), entries[i]->d_name)
-            && (!search->role || file_has(path, search->role))
-            && (!search->name || file_has(path, search->name))
-            && pl_plugin_load(path, &why) != PL_OK && search->logs)
-            pl_log_line(PL_LOG_WARNING, -1, "", "plug-in not loaded: %s", why.text);
-        free(entries[i]);
-    }
-    free(entries);
-}
-
 static void load_matching(const search_t *search)
 {
     const char *folder = NULL;
     for (int length = 0; (length = next_folder(&folder, length)) >= 0;) {
-        char path[PATH_MAX];
-        if (length > 0 && snprintf(path, sizeof path, "%.*s", length, folder) < PATH_MAX)
-            load_from(path, search);
+        struct dirent **entries = NULL;
+        char name[PATH_MAX], path[PATH_MAX];
+        if (!length || snprintf(name, sizeof name, "%.*s", length, folder) >= PATH_MAX)
+            continue;
+        const int count = scandir(name, &entries, is_plugin, alphasort);
+        for (int i = 0; i < count; i++) {
+            pl_error_t why = {0};
+            if (is_file(path, folder, length, entries[i]->d_name)
+                && (!search->role || file_has(path, search->role))
+                && (!search->name || file_has(path, search->name))
+                && pl_plugin_load(path, &why) != PL_OK && search->logs)
+                pl_log_line(PL_LOG_WARNING, -1, "", "plug-in not loaded: %s", why.text);
+            free(entries[i]);
+        }
+        free(entries);
     }
 }
 

@@ -137,11 +137,6 @@ json_t *pl_component_without(const json_t *value, const pl_option_t *general,
     return finish(component, rc);
 }
 
-json_t *pl_data_source_component(const json_t *data, pl_error_t *err)
-{
-    return pl_component_without(data, pl_data_table, err);
-}
-
 /* A data section has sources for the stages, or is one data set. */
 static json_t *fill_data(const json_t *data, pl_error_t *err)
 {
@@ -150,7 +145,7 @@ static json_t *fill_data(const json_t *data, pl_error_t *err)
     if (pl_data_has_sources(data)) {
         filled = json_object();
         rc = fill_table(filled, pl_source_table, data, err);
-    } else if ((component = pl_data_source_component(data, err))) {
+    } else if ((component = pl_component_without(data, pl_data_table, err))) {
         filled = fill_named("dataset",
                             json_string_value(json_object_get(component, "name")),
                             component, err);

@@ -14,13 +14,10 @@ json_t *pl_run_with_defaults(const json_t *root, pl_error_t *err);
 /* Whether a data section has sources for the stages. */
 bool pl_data_has_sources(const json_t *data);
 
-/* The options of a section's component, without the keys of the table: a new
- * reference. */
+/* The options of a section's component, such as the data set of a data section, without
+ * the keys of the table: a new reference. */
 json_t *pl_component_without(const json_t *value, const pl_option_t *general,
                              pl_error_t *err);
-
-/* The options of the data set in a data section: a new reference. */
-json_t *pl_data_source_component(const json_t *data, pl_error_t *err);
 
 /* The default of max_epochs: without a limit of steps or time, epochs need one. */
 int64_t pl_default_epochs(const json_t *trainer);

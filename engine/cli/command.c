@@ -95,17 +95,12 @@ bool cli_is_operand(const cli_option_t *option)
     return option->kind == CLI_KIND_OPERAND || option->kind == CLI_KIND_WORDS;
 }
 
-static const cli_option_t *find_words(const cli_command_t *command)
+const cli_option_t *cli_command_words(const cli_command_t *command)
 {
     const cli_option_t *option = command->options;
     while (option->name && option->kind != CLI_KIND_WORDS)
         option++;
     return option->name ? option : NULL;
-}
-
-bool cli_ends_with_words(const cli_command_t *command)
-{
-    return find_words(command) != NULL;
 }
 
 const char *cli_option_flag(const cli_option_t *option, char text[64])
@@ -168,17 +163,6 @@ typedef struct word_parser {
     pl_error_t *err;
 } word_parser_t;
 
-static const cli_option_t *find_flag(const cli_command_t *command, const char *word,
-                                     size_t length)
-{
-    char flag[64];
-    for (const cli_option_t *option = command->options; option->name; option++)
-        if (!cli_is_operand(option) && strlen(cli_option_flag(option, flag)) == length
-            && !strncmp(flag, word, length))
-            return option;
-    return NULL;
-}
-
 /* The option of the command that a word means: by letters the nearest one, otherwise the
  * option of the checkpoint for words of other engines; NULL: none. */
 static const char *option_meant(const word_parser_t *r, const char *word, bool by_letters)
@@ -236,21 +220,6 @@ static int fail_flag(const word_parser_t *r, const char *word, size_t length)
                    cli_option_flag(&(cli_option_t){.name = near}, flag));
 }
 
-static int read_number(const word_parser_t *r, const cli_option_t *option,
-                       const char *word, double *value)
-{
-    char flag[64], *end;
-    bool whole = option->kind == CLI_KIND_COUNT;
-    errno = 0;
-    *value = whole ? (double)strtoll(word, &end, 10) : strtod(word, &end);
-    if (!*word || *end || errno || !isfinite(*value) || *value < option->min
-        || fabs(*value) > 1e15)
-        return pl_fail(r->err, PL_EINVAL, "%s takes %s of at least %g, not \"%s\"",
-                       cli_option_flag(option, flag), whole ? "an integer" : "a number",
-                       option->min, word);
-    return PL_OK;
-}
-
 /* Replaces a word for the newest run, such as runs/latest, by the name of that run. The
  * result lives as long as the process, like other words. */
 static const char *word_of_run(const char *word)
@@ -267,9 +236,9 @@ static const char *word_of_run(const char *word)
 
 static int put(const word_parser_t *r, const cli_option_t *option, const char *word)
 {
-    char *field = r->into + option->offset;
+    char *field = r->into + option->offset, flag[64], *end;
     cli_texts_t *texts = (cli_texts_t *)field;
-    double number;
+    const bool is_whole = option->kind == CLI_KIND_COUNT;
     switch (option->kind) {
     case CLI_KIND_FLAG: *(bool *)field = true; return PL_OK;
     case CLI_KIND_OPERAND:
@@ -279,12 +248,18 @@ static int put(const word_parser_t *r, const cli_option_t *option, const char *w
     case CLI_KIND_COUNT:
     case CLI_KIND_REAL: break;
     }
-    int code = read_number(r, option, word, &number);
-    if (code == PL_OK && option->kind == CLI_KIND_COUNT)
+    errno = 0;
+    const double number = is_whole ? (double)strtoll(word, &end, 10) : strtod(word, &end);
+    if (!*word || *end || errno || !isfinite(number) || number < option->min
+        || fabs(number) > 1e15)
+        return pl_fail(r->err, PL_EINVAL, "%s takes %s of at least %g, not \"%s\"",
+                       cli_option_flag(option, flag),
+                       is_whole ? "an integer" : "a number", option->min, word);
+    if (is_whole)
         *(int64_t *)field = (int64_t)number;
-    else if (code == PL_OK)
+    else
         *(double *)field = number;
-    return code;
+    return PL_OK;
 }
 
 /* --flag, --flag=WORD or --flag WORD. */
@@ -292,10 +267,13 @@ static int read_flag(word_parser_t *r, const char *word)
 {
     char flag[64];
     size_t length = strcspn(word, "=");
-    const cli_option_t *option = find_flag(r->command, word, length);
-    if (!option)
+    const cli_option_t *option = r->command->options;
+    while (option->name
+           && (cli_is_operand(option) || strlen(cli_option_flag(option, flag)) != length
+               || strncmp(flag, word, length)))
+        option++;
+    if (!option->name)
         return fail_flag(r, word, length);
-    cli_option_flag(option, flag);
     if (option->kind == CLI_KIND_FLAG)
         return word[length] ? pl_fail(r->err, PL_EINVAL, "%s takes no value", flag)
                             : put(r, option, NULL);
@@ -328,7 +306,7 @@ static int read_words(word_parser_t *r, bool *wants_help)
 {
     int code = PL_OK;
     bool only_operands = false;
-    const cli_option_t *rest = find_words(r->command);
+    const cli_option_t *rest = cli_command_words(r->command);
     for (; code == PL_OK && r->at < r->count; r->at++) {
         const char *word = r->words[r->at];
         if (!only_operands && !strcmp(word, "--"))

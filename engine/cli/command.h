@@ -74,8 +74,9 @@ void cli_command_free(const cli_command_t *command, void *arguments);
 
 /* Whether it is given without a name before it. */
 bool cli_is_operand(const cli_option_t *option);
-/* Whether the words after its options belong to another program. */
-bool cli_ends_with_words(const cli_command_t *command);
+/* The operand that takes the words after the options, which belong to another program
+ * [NULL: none]. */
+const cli_option_t *cli_command_words(const cli_command_t *command);
 /* "--top-k" */
 const char *cli_option_flag(const cli_option_t *option, char text[64]);
 

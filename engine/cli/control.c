@@ -58,23 +58,21 @@ static const order_t *order_find(const char *word, pl_error_t *err)
     return NULL;
 }
 
-static int value_read(const order_t *order, const char *text, double *value,
-                      pl_error_t *err)
+/* Reads the value of a command, and refuses options of other commands. */
+static int options_read(const order_t *order, const cli_control_t *a, double *value,
+                        pl_error_t *err)
 {
+    const char *text = a->value;
     char *end;
-    if (!order->value)
-        return text ? pl_fail(err, PL_EINVAL, "%s takes no value, but got \"%s\"",
-                              order->word, text)
-                    : PL_OK;
-    *value = text ? strtod(text, &end) : NAN;
-    if (text && end != text && !*end && isfinite(*value) && *value >= 0)
-        return PL_OK;
-    return pl_fail(err, PL_EINVAL, "%s needs a number of at least 0%s%s%s", order->word,
-                   text ? ", not \"" : "", text ? text : "", text ? "\"" : "");
-}
-
-static int check_options(const order_t *order, const cli_control_t *a, pl_error_t *err)
-{
+    if (!order->value && text)
+        return pl_fail(err, PL_EINVAL, "%s takes no value, but got \"%s\"", order->word,
+                       text);
+    if (order->value)
+        *value = text ? strtod(text, &end) : NAN;
+    if (order->value && (!text || end == text || *end || !isfinite(*value) || *value < 0))
+        return pl_fail(err, PL_EINVAL, "%s needs a number of at least 0%s%s%s",
+                       order->word, text ? ", not \"" : "", text ? text : "",
+                       text ? "\"" : "");
     if (a->optimizer && !order->takes_optimizer)
         return pl_fail(err, PL_EINVAL, "--optimizer is for set-lr and scale-lr");
     if (a->name && !order->takes_name)
@@ -92,8 +90,7 @@ static char *request_write(const cli_control_t *a, pl_error_t *err)
 {
     double value = 0;
     const order_t *order = order_find(a->command, err);
-    if (!order || value_read(order, a->value, &value, err) != PL_OK
-        || check_options(order, a, err) != PL_OK)
+    if (!order || options_read(order, a, &value, err) != PL_OK)
         return NULL;
     json_t *request = json_pack("{s:s, s:s*, s:s*, s:s*}", "command", order->command,
                                 "optimizer", a->optimizer, "name", a->name, "reason",

@@ -172,26 +172,15 @@ bool cli_send(cli_endpoint_client_t *c, const char *text)
            && zmq_send(c->socket, text, strlen(text), ZMQ_DONTWAIT) >= 0;
 }
 
-/* ZeroMQ reports a failed handshake before the end of the connection if the peer hung up
- * or was silent, but not if it speaks another protocol. */
-static void event_take(cli_endpoint_client_t *c, uint16_t event)
-{
-    const bool ends = event == ZMQ_EVENT_DISCONNECTED;
-    const bool begins = event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
-    c->connected = c->connected || begins;
-    c->parted = !begins && (c->parted || (ends && c->connected));
-    c->refused = c->refused || (ends && !c->connected && !c->was_silent);
-    c->was_silent = event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL;
-    c->reached = event == ZMQ_EVENT_CONNECTED || begins || (c->reached && !ends);
-}
-
 void cli_wait(cli_endpoint_client_t *c, int other, double seconds)
 {
     zmq_pollitem_t items[] = {{c->socket, 0, ZMQ_POLLIN, 0},
                               {c->events, 0, ZMQ_POLLIN, 0},
                               {NULL, other, ZMQ_POLLIN, 0}};
     zmq_poll(items, other < 0 ? 2 : 3, seconds > 0 ? (long)(seconds * 1e3) + 1 : 0);
-    /* An event has two frames; the first begins with its number. */
+    /* An event has two frames; the first begins with its number. ZeroMQ reports a failed
+     * handshake before the end of the connection if the peer hung up or was silent, but
+     * not if it speaks another protocol. */
     zmq_msg_t frame;
     uint16_t event;
     zmq_msg_init(&frame);
@@ -199,7 +188,13 @@ void cli_wait(cli_endpoint_client_t *c, int other, double seconds)
         if (!zmq_msg_more(&frame) || zmq_msg_size(&frame) < sizeof event)
             continue;
         memcpy(&event, zmq_msg_data(&frame), sizeof event);
-        event_take(c, event);
+        const bool ends = event == ZMQ_EVENT_DISCONNECTED,
+                   begins = event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
+        c->connected = c->connected || begins;
+        c->parted = !begins && (c->parted || (ends && c->connected));
+        c->refused = c->refused || (ends && !c->connected && !c->was_silent);
+        c->was_silent = event == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL;
+        c->reached = event == ZMQ_EVENT_CONNECTED || begins || (c->reached && !ends);
     }
     zmq_msg_close(&frame);
 }

@@ -336,11 +336,6 @@ static int width_of(int stage)
     return width < 6 ? 6 : width;
 }
 
-static double share_of(const json_t *rank, int stage, double sum)
-{
-    return sum > 0 ? 100 * cli_get_number(rank, stages[stage]) / sum : 0;
-}
-
 static double sum_of(const json_t *work)
 {
     double sum = 0;
@@ -353,18 +348,20 @@ static double sum_of(const json_t *work)
 static void show_rank(long long rank, const json_t *work)
 {
     const double sum = sum_of(work);
+    double share[STAGES];
     char text[256] = "";
+    for (int k = 0; k < STAGES; k++)
+        share[k] = sum > 0 ? 100 * cli_get_number(work, stages[k]) / sum : 0;
     if (cli_width() >= TABLE) {
         cli_print("  rank %-4lld", rank);
         for (int k = 0; k < STAGES; k++)
-            cli_print(" %*.1f%%", width_of(k) - 1, share_of(work, k, sum));
+            cli_print(" %*.1f%%", width_of(k) - 1, share[k]);
         cli_print(" %7.*f s\n", sum < 1000 ? 3 : 1, sum);
         return;
     }
     for (int k = 0; k < STAGES; k++) {
         const size_t used = strlen(text);
-        snprintf(text + used, sizeof text - used, " %s %.1f%%,", stages[k],
-                 share_of(work, k, sum));
+        snprintf(text + used, sizeof text - used, " %s %.1f%%,", stages[k], share[k]);
     }
     say(0, 2, "rank %lld:%s of %.*f s", rank, text, sum < 1000 ? 3 : 1, sum);
 }

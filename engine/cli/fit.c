@@ -46,17 +46,12 @@ static void show_end(const pl_result_t *result, int signal)
                   skipped);
 }
 
-static int is_visible(const struct dirent *entry)
-{
-    return entry->d_name[0] != '.';
-}
-
 /* The folder of checkpoints is empty if none could be written. */
 static bool is_empty_folder(const char *run_dir, const char *name)
 {
     struct dirent **entries = NULL;
     char *path = pl_text("%s/%s", run_dir, name);
-    const int count = path ? scandir(path, &entries, is_visible, NULL) : -1;
+    const int count = path ? scandir(path, &entries, cli_is_visible, NULL) : -1;
     for (int k = 0; k < count; k++)
         free(entries[k]);
     free(entries);
@@ -67,7 +62,7 @@ static bool is_empty_folder(const char *run_dir, const char *name)
 static void show_files(const char *run_dir)
 {
     struct dirent **entries = NULL;
-    int count = scandir(run_dir, &entries, is_visible, alphasort);
+    int count = scandir(run_dir, &entries, cli_is_visible, alphasort);
     cli_print("written to %s:", run_dir);
     for (int k = 0; k < count; k++) {
         if (!is_empty_folder(run_dir, entries[k]->d_name))

@@ -22,7 +22,7 @@ static void show_entry(const char *left, const char *text)
 
 void cli_show_help(const cli_command_t *command)
 {
-    const bool ends = cli_ends_with_words(command);
+    const bool ends = cli_command_words(command) != NULL;
     char usage[256];
     size_t at = (size_t)snprintf(usage, sizeof usage, "paceline %s%s", command->name,
                                  ends ? " [OPTION]..." : "");

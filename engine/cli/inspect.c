@@ -106,12 +106,6 @@ static void show_counts(const json_t *progress)
             show_counts(member);
 }
 
-static const char *text_of(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "?";
-}
-
 static void show_checkpoint(const json_t *manifest)
 {
     char bytes[24];
@@ -122,46 +116,37 @@ static void show_checkpoint(const json_t *manifest)
               cli_bytes(bytes_of(manifest), bytes),
               json_object_get(manifest, "verified") ? ", every block verified" : "");
     cli_print("  run          %s, seed %lld, arithmetic %s, plans %s\n",
-              text_of(manifest, "run_id"), cli_get_count(manifest, "seed"),
-              text_of(manifest, "arithmetic"),
-              text_of(json_object_get(manifest, "strategy"), "plans"));
+              cli_get_word(manifest, "run_id"), cli_get_count(manifest, "seed"),
+              cli_get_word(manifest, "arithmetic"),
+              cli_get_word(json_object_get(manifest, "strategy"), "plans"));
     json_array_foreach(json_object_get(manifest, "resumed"), k, origin)
         cli_print("  resumed      from run %s after step %lld\n",
-                  text_of(origin, "run_id"), cli_get_count(origin, "global_step"));
+                  cli_get_word(origin, "run_id"), cli_get_count(origin, "global_step"));
     show_counts(json_object_get(manifest, "progress"));
 }
 
-/* {"step": …, "epoch": …, "bytes": …, "verified": …} or {"refused": "why"} */
-static json_t *checkpoint_json(const char *path, bool verify)
-{
-    pl_error_t err = {0};
-    json_t *manifest = cli_checkpoint_read(path, verify, &err), *one;
-    if (!manifest)
-        return json_pack("{s:s}", "refused", err.text);
-    one = json_pack("{s:I, s:I, s:f, s:b}", "step",
-                    (json_int_t)cli_get_count(manifest, "global_step"), "epoch",
-                    (json_int_t)cli_get_count(manifest, "epoch"), "bytes",
-                    bytes_of(manifest), "verified", verify);
-    json_decref(manifest);
-    return one;
-}
-
-static int is_visible(const struct dirent *entry)
-{
-    return entry->d_name[0] != '.';
-}
-
-/* The checkpoints of a run directory by name. */
+/* The checkpoints of a run directory by name: {"step": …, "epoch": …, "bytes": …,
+ * "verified": …} or {"refused": "why"}. */
 static json_t *list_checkpoints(const char *run_dir, bool verify)
 {
     char folder[PATH_MAX], path[PATH_MAX + 260];
     struct dirent **entries = NULL;
+    pl_error_t err = {0};
     json_t *list = json_object();
     snprintf(folder, sizeof folder, "%s/" CLI_CHECKPOINTS, run_dir);
-    int count = scandir(folder, &entries, is_visible, alphasort);
+    int count = scandir(folder, &entries, cli_is_visible, alphasort);
     for (int k = 0; k < count; k++) {
         snprintf(path, sizeof path, "%s/%s", folder, entries[k]->d_name);
-        json_object_set_new(list, entries[k]->d_name, checkpoint_json(path, verify));
+        json_t *manifest = cli_checkpoint_read(path, verify, &err);
+        json_t *one = manifest
+                          ? json_pack("{s:I, s:I, s:f, s:b}", "step",
+                                      (json_int_t)cli_get_count(manifest, "global_step"),
+                                      "epoch",
+                                      (json_int_t)cli_get_count(manifest, "epoch"),
+                                      "bytes", bytes_of(manifest), "verified", verify)
+                          : json_pack("{s:s}", "refused", err.text);
+        json_object_set_new(list, entries[k]->d_name, one);
+        json_decref(manifest);
         free(entries[k]);
     }
     free(entries);

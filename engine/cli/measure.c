@@ -7,20 +7,16 @@
 
 typedef struct measure_command {
     cli_session_t session;
+    bool tests;                                             /* [validates] */
     const char *checkpoint;
 } measure_command_t;
 
-static int validate_start(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err)
+static int measure_start(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err)
 {
-    return pl_trainer_validate(session->trainer,
-                               ((measure_command_t *)session)->checkpoint, on_done,
-                               session, err);
-}
-
-static int test_start(cli_session_t *session, pl_on_done_t on_done, pl_error_t *err)
-{
-    return pl_trainer_test(session->trainer, ((measure_command_t *)session)->checkpoint,
-                           on_done, session, err);
+    const measure_command_t *m = (measure_command_t *)session;
+    return (m->tests ? pl_trainer_test : pl_trainer_validate)(session->trainer,
+                                                              m->checkpoint, on_done,
+                                                              session, err);
 }
 
 static int measure_done(cli_session_t *session, const pl_result_t *result)
@@ -37,17 +33,20 @@ static int measure_done(cli_session_t *session, const pl_result_t *result)
     return CLI_DONE;
 }
 
-static int measure(const cli_run_t *run, const char *command, const cli_work_t *work,
-                   const char *checkpoint, bool json)
+static int measure(const cli_run_t *run, bool tests, const char *checkpoint, bool json)
 {
-    measure_command_t m = {.session = {.work = work, .json = json},
+    static const cli_work_t work = {.measures = true,
+                                    .start = measure_start,
+                                    .done = measure_done};
+    measure_command_t m = {.session = {.work = &work, .json = json},
+                           .tests = tests,
                            .checkpoint = checkpoint};
     pl_error_t err = {0};
     int code = checkpoint ? cli_weights_check(checkpoint, &err)
                           : pl_fail(&err, PL_EINVAL,
                                     "%s needs --checkpoint: a run directory or a "
                                     ".safetensors file",
-                                    command);
+                                    tests ? "test" : "validate");
     m.session.options = code == PL_OK ? cli_run_load(run, &err) : NULL;
     if (!m.session.options) {
         cli_failure(&err, json);
@@ -59,18 +58,12 @@ static int measure(const cli_run_t *run, const char *command, const cli_work_t *
 
 int cli_validate(const cli_validate_t *a)
 {
-    static const cli_work_t work = {.measures = true,
-                                    .start = validate_start,
-                                    .done = measure_done};
     const cli_run_t run = CLI_RUN_OF(a);
-    return measure(&run, "validate", &work, a->checkpoint, a->json);
+    return measure(&run, false, a->checkpoint, a->json);
 }
 
 int cli_test(const cli_test_t *a)
 {
-    static const cli_work_t work = {.measures = true,
-                                    .start = test_start,
-                                    .done = measure_done};
     const cli_run_t run = CLI_RUN_OF(a);
-    return measure(&run, "test", &work, a->checkpoint, a->json);
+    return measure(&run, true, a->checkpoint, a->json);
 }

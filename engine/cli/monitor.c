@@ -44,17 +44,6 @@ static bool shows_progress(const monitor_t *m)
     return !a->json && !a->messages && !a->topic.count;
 }
 
-static int monitor_open(monitor_t *m, pl_error_t *err)
-{
-    const cli_texts_t *topics = &m->arguments->topic;
-    int code = cli_connect(&m->client, CLI_STREAM, m->arguments->endpoint, err);
-    if (code == PL_OK && topics->count == 0)
-        code = cli_subscribe(&m->client, shows_progress(m) ? "state" : "", err);
-    for (int k = 0; code == PL_OK && k < topics->count; k++)
-        code = cli_subscribe(&m->client, topics->text[k], err);
-    return code;
-}
-
 /* ---- messages ---- */
 
 /* Reports a gap in the sequence numbers of a rank [-1: messages of no rank]. */
@@ -288,9 +277,15 @@ int cli_monitor(const cli_monitor_t *arguments)
 {
     static monitor_t m;                                     /* large */
     pl_error_t err = {0};
+    const cli_texts_t *topics = &arguments->topic;
     int status = CLI_WRONG;
     m.arguments = arguments;
-    if (monitor_open(&m, &err) == PL_OK) {
+    int code = cli_connect(&m.client, CLI_STREAM, arguments->endpoint, &err);
+    if (code == PL_OK && topics->count == 0)
+        code = cli_subscribe(&m.client, shows_progress(&m) ? "state" : "", &err);
+    for (int k = 0; code == PL_OK && k < topics->count; k++)
+        code = cli_subscribe(&m.client, topics->text[k], &err);
+    if (code == PL_OK) {
         cli_watch_signals();
         follow(&m);
         status = monitor_status(&m);

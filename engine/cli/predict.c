@@ -34,17 +34,6 @@ static bool wants_array(const cli_predict_t *arguments)
 
 /* ---- the file of --output ---- */
 
-static int folder_check(const char *path, pl_error_t *err)
-{
-    const char *last = strrchr(path, '/');
-    char *folder = pl_text("%.*s", last ? (int)(last - path + 1) : 0, path);
-    const bool is_writable = folder && access(*folder ? folder : ".", W_OK | X_OK) == 0;
-    pl_text_free(folder);
-    if (is_writable || access(path, W_OK) == 0)
-        return PL_OK;
-    return pl_fail(err, PL_EIO, "cannot write %s: %s", path, strerror(errno));
-}
-
 /* Called before anything runs: a wrong name should not cost the work. An old file stays
  * until the first answer replaces it. */
 static int output_open(predict_command_t *predict, pl_error_t *err)
@@ -55,8 +44,16 @@ static int output_open(predict_command_t *predict, pl_error_t *err)
         return pl_fail(err, PL_EIO, "/dev/null: %s", strerror(errno));
     if (pl_rank() > 0 || !arguments->output)
         return PL_OK;
-    if (wants_array(arguments))
-        return folder_check(arguments->output, err);
+    if (wants_array(arguments)) {
+        const char *path = arguments->output, *last = strrchr(path, '/');
+        char *folder = pl_text("%.*s", last ? (int)(last - path + 1) : 0, path);
+        const bool is_writable = folder
+                                 && access(*folder ? folder : ".", W_OK | X_OK) == 0;
+        pl_text_free(folder);
+        if (is_writable || access(path, W_OK) == 0)
+            return PL_OK;
+        return pl_fail(err, PL_EIO, "cannot write %s: %s", path, strerror(errno));
+    }
     predict->created = access(arguments->output, F_OK) != 0;
     predict->output = fopen(arguments->output, "ae");
     return predict->output ? PL_OK
@@ -332,19 +329,6 @@ static int predict_done(cli_session_t *session, const pl_result_t *result)
     return CLI_DONE;
 }
 
-static int check_arguments(const cli_predict_t *arguments, pl_error_t *err)
-{
-    if (!arguments->checkpoint)
-        return pl_fail(
-            err, PL_EINVAL,
-            "predict needs --checkpoint: a run directory or a .safetensors file");
-    if (arguments->prompt && wants_array(arguments))
-        return pl_fail(err, PL_EINVAL,
-                       "a text cannot be written as a NumPy array: give --output a name "
-                       "that does not end in .npy");
-    return cli_weights_check(arguments->checkpoint, err);
-}
-
 int cli_predict(const cli_predict_t *arguments)
 {
     static const cli_work_t work = {.start = predict_start,
@@ -354,7 +338,18 @@ int cli_predict(const cli_predict_t *arguments)
     const cli_run_t run = CLI_RUN_OF(arguments);
     predict_command_t predict = {
         .session = {.work = &work, .arguments = arguments, .json = arguments->json}};
-    if (check_arguments(arguments, &err) == PL_OK)
+    int code;
+    if (!arguments->checkpoint)
+        code =
+            pl_fail(&err, PL_EINVAL,
+                    "predict needs --checkpoint: a run directory or a .safetensors file");
+    else if (arguments->prompt && wants_array(arguments))
+        code = pl_fail(&err, PL_EINVAL,
+                       "a text cannot be written as a NumPy array: give --output a name "
+                       "that does not end in .npy");
+    else
+        code = cli_weights_check(arguments->checkpoint, &err);
+    if (code == PL_OK)
         predict.session.options = cli_run_load(&run, &err);
     if (!predict.session.options || output_open(&predict, &err) != PL_OK) {
         cli_failure(&err, arguments->json);

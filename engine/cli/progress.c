@@ -174,12 +174,6 @@ static void add_lr(pieces_t *pieces, int rank, json_t *metrics)
 
 /* ---- the bar ---- */
 
-/* The share of the batches of the epoch that is done; -1: unknown. */
-static double share_done(const pl_progress_t *now)
-{
-    return now->batches ? fmin(1, (double)now->batch / now->batches) : -1;
-}
-
 static size_t draw_bar(double share, int width, char *text, size_t capacity)
 {
     int full = (int)(share * width + 0.5);
@@ -196,9 +190,12 @@ static size_t draw_bar(double share, int width, char *text, size_t capacity)
 }
 
 /* Draws the first piece, a bar where there is room, and the other pieces. */
-static void draw(pieces_t *pieces, double share)
+static void draw(pieces_t *pieces, const pl_progress_t *now)
 {
     char line[1024];
+    const double share = now->batches                       /* of the epoch's batches */
+                             ? fmin(1, (double)now->batch / now->batches)
+                             : -1;                          /* unknown */
     int columns = cli_columns(stderr) - 3;                  /* the terminal may add ^C */
     fit_into(pieces, columns < BAR_WANTED ? columns : columns - BAR_MIN - 2);
     int left = columns - width_of(pieces) - 2;
@@ -253,7 +250,7 @@ static void show_train(cli_progress_t *p, const pl_progress_t *now, json_t *metr
         add(&pieces, 2, "%s left",
             cli_clock(seconds / (double)done * (double)left, clock));
     if (p->bar)
-        draw(&pieces, share_done(now));
+        draw(&pieces, now);
     else
         print_line(p, &pieces, time);
 }
@@ -273,7 +270,7 @@ static void show_other(cli_progress_t *p, const pl_progress_t *now, int64_t time
                                                  : "validating ",
                   now);
     if (p->bar)
-        draw(&pieces, share_done(now));
+        draw(&pieces, now);
     else
         print_line(p, &pieces, time);
 }

@@ -29,23 +29,15 @@ static void nap(double seconds)
     nanosleep(&t, NULL);                                    /* a signal ends it */
 }
 
-static int speed_read(const char *text, double *speed, pl_error_t *err)
-{
-    char *end;
-    *speed = !text ? 1 : !strcmp(text, "max") ? 0 : strtod(text, &end);
-    if (!text || !strcmp(text, "max"))
-        return PL_OK;
-    if (end != text && !*end && *speed >= 1e-6 && *speed <= 1e9)
-        return PL_OK;
-    return pl_fail(err, PL_EINVAL,
-                   "--speed takes a number of at least 1e-6, or max, not %s", text);
-}
-
 static int replay_open(replay_t *r, pl_error_t *err)
 {
-    const char *monitor = r->arguments->monitor;
-    if (speed_read(r->arguments->speed, &r->speed, err) != PL_OK)
-        return PL_EINVAL;
+    const char *monitor = r->arguments->monitor, *speed = r->arguments->speed;
+    const bool is_max = speed && !strcmp(speed, "max");
+    char *end = NULL;
+    r->speed = !speed ? 1 : is_max ? 0 : strtod(speed, &end);
+    if (end && (end == speed || *end || !(r->speed >= 1e-6 && r->speed <= 1e9)))
+        return pl_fail(err, PL_EINVAL,
+                       "--speed takes a number of at least 1e-6, or max, not %s", speed);
     r->journal = pl_journal_open(r->arguments->journal, err);
     if (!r->journal)
         return PL_EINVAL;
@@ -78,17 +70,6 @@ static void show_line(const char *line)
     json_decref(message);
 }
 
-/* The first message waits for a viewer. */
-static int publish(replay_t *r, pl_error_t *err)
-{
-    int code = pl_journal_show(r->journal, r->engine, err);
-    while (code == PL_EBUSY && !r->has_begun && !cli_signalled()) {
-        nap(WAIT_MS * 1e-3);
-        code = pl_journal_show(r->journal, r->engine, err);
-    }
-    return code == PL_EBUSY ? PL_OK : code;
-}
-
 /* Shows each message at its time. */
 static int show(replay_t *r, pl_error_t *err)
 {
@@ -104,9 +85,13 @@ static int show(replay_t *r, pl_error_t *err)
             cli_flush();
         if (left > 0)
             nap(left);
-        if (r->engine)
-            code = publish(r, err);
-        else if (r->arguments->json)
+        if (r->engine) {
+            /* The first message waits for a viewer. */
+            while ((code = pl_journal_show(r->journal, r->engine, err)) == PL_EBUSY
+                   && !r->has_begun && !cli_signalled())
+                nap(WAIT_MS * 1e-3);
+            code = code == PL_EBUSY ? PL_OK : code;
+        } else if (r->arguments->json)
             cli_print("%s\n", line);
         else
             show_line(line);

@@ -206,16 +206,6 @@ pl_options_t *cli_run_load(const cli_run_t *run, pl_error_t *err)
 
 /* ---- signals ---- */
 
-/* The result may be there already while the engine still closes. */
-static void end_at_once(const cli_session_t *session)
-{
-    cli_live_line("");
-    if (session->ended)
-        _exit(cli_output_end(session->status));
-    cli_note("aborted: nothing was saved");
-    _exit(session->signal == SIGINT ? CLI_INTERRUPTED : CLI_FAILED);
-}
-
 bool cli_signal_is_new(double *requested)
 {
     const double now = cli_now();
@@ -231,8 +221,13 @@ static void on_signal(int number, short what, void *user)
     cli_session_t *session = user;
     if (!cli_signal_is_new(&session->signalled))
         return;
-    if (session->signal)
-        end_at_once(session);
+    if (session->signal) {
+        cli_live_line("");
+        if (session->ended)         /* the result is there, and the engine still closes */
+            _exit(cli_output_end(session->status));
+        cli_note("aborted: nothing was saved");
+        _exit(session->signal == SIGINT ? CLI_INTERRUPTED : CLI_FAILED);
+    }
     session->signal = number;
     const char *name = number == SIGINT   ? "SIGINT"
                        : number == SIGHUP ? "SIGHUP"

@@ -36,12 +36,6 @@ static void add(line_text_t *line, const char *format, ...)
                                                               : line->capacity - 1;
 }
 
-static const char *text_of(const json_t *message, const char *key)
-{
-    const char *text = json_string_value(json_object_get(message, key));
-    return text ? text : "?";
-}
-
 static const char *cut_mark(void)
 {
     return cli_has_utf8() ? "…" : "...";
@@ -96,7 +90,7 @@ static void add_ends(line_text_t *line, const json_t *message, int columns)
     if (number > 0)
         snprintf(rank, sizeof rank, "%lld/", (long long)number);
     const int width = columns && columns < WIDE ? 16 : 20;
-    const char *kind = text_of(message, "kind");
+    const char *kind = cli_get_word(message, "kind");
     bool down = !strcmp(kind, "call") || !strcmp(kind, "cancel");
     for (size_t k = 0; k < sizeof arrows / sizeof *arrows; k++)
         if (!strcmp(arrows[k][0], kind))
@@ -104,9 +98,9 @@ static void add_ends(line_text_t *line, const json_t *message, int columns)
     add(line, "%s", rank);
     if (!columns || columns >= NARROW)
         add(line, "%-*s ", width - (int)strlen(rank),
-            text_of(message, down ? "from" : "to"));
+            cli_get_word(message, down ? "from" : "to"));
     add(line, "%s %-*s ", arrow, columns && columns < NARROW ? 0 : width,
-        text_of(message, down ? "to" : "from"));
+        cli_get_word(message, down ? "to" : "from"));
 }
 
 void cli_stream_gap(long long rank, long long lost)
@@ -125,18 +119,18 @@ void cli_stream_line(const json_t *message, int columns, char *text, size_t capa
     line_text_t line = {text, 0, capacity};
     const char *name;
     json_t *value, *fields = json_object_get(message, "fields");
-    const bool is_event = !strcmp(text_of(message, "name"), "watch")
-                          && !strcmp(text_of(message, "kind"), "progress");
+    const bool is_event = !strcmp(cli_get_word(message, "name"), "watch")
+                          && !strcmp(cli_get_word(message, "kind"), "progress");
     const int mark = cli_has_utf8() ? 1 : 3;
     add(&line, "%9.4f ", cli_get_number(message, "time"));
     add_ends(&line, message, columns);
-    add(&line, "%s", text_of(message, "name"));
+    add(&line, "%s", cli_get_word(message, "name"));
     if (is_event)                                          /* a launcher reports a rank */
         add(&line,
             " rank %lld %s (%s; process %lld on %s, step %lld, last heard %.1f s ago)",
-            cli_get_count(fields, "rank"), text_of(fields, "event"),
-            text_of(fields, "cause"), cli_get_count(fields, "process"),
-            text_of(fields, "host"), cli_get_count(fields, "global_step"),
+            cli_get_count(fields, "rank"), cli_get_word(fields, "event"),
+            cli_get_word(fields, "cause"), cli_get_count(fields, "process"),
+            cli_get_word(fields, "host"), cli_get_count(fields, "global_step"),
             cli_get_number(fields, "seconds"));
     else
         json_object_foreach(fields, name, value)

@@ -80,11 +80,6 @@ static void show_trials(const json_t *trials)
 }
 
 /* After a stop the trials allow no suggestion. */
-static bool was_stopped(const pl_result_t *result)
-{
-    return !strcmp(result->status, "stopped");
-}
-
 static void show_rate(const cli_tune_t *arguments, const json_t *trials,
                       const pl_result_t *result)
 {
@@ -94,7 +89,7 @@ static void show_rate(const cli_tune_t *arguments, const json_t *trials,
         cli_print("the loss falls most steeply at a learning rate of %.3g:\n"
                   "  %s fit %s --set optimizer.lr=%.3g\n",
                   lr, cli_program(), arguments->run, lr);
-    else if (was_stopped(result))
+    else if (!strcmp(result->status, "stopped"))
         cli_print("stopped before all learning rates were tried: no suggestion\n");
     else
         cli_print("no suggestion: too few steps, or the loss was never "
@@ -120,13 +115,6 @@ static void show_trial(tune_t *tune, const json_t *trial)
                       ? cli_bytes(cli_get_number(trial, "memory"), memory)
                       : "unknown");
     cli_flush();
-}
-
-/* The trials of which no report came. */
-static void show_other_trials(tune_t *tune, const json_t *trials)
-{
-    while (tune->shown < json_array_size(trials))
-        show_trial(tune, json_array_get(trials, tune->shown));
 }
 
 /* The suggested size, and why no larger one. */
@@ -165,14 +153,16 @@ static void show_size(tune_t *tune, const json_t *trials, const pl_result_t *res
     const cli_tune_t *arguments = tune->session.arguments;
     double largest, size;
     const bool found = pl_result_metric(result, "batch_size", &largest)
-                       && pl_result_metric(result, "suggested_batch_size", &size);
-    show_other_trials(tune, trials);
-    if (was_stopped(result) && found)
+                       && pl_result_metric(result, "suggested_batch_size", &size),
+               is_stopped = !strcmp(result->status, "stopped");
+    while (tune->shown < json_array_size(trials))      /* those of which no report came */
+        show_trial(tune, json_array_get(trials, tune->shown));
+    if (is_stopped && found)
         cli_print(
             "stopped before the search ended: batches of %.0f samples fit, larger ones "
             "may; suggested of those tried: %.0f\n",
             largest, size);
-    else if (was_stopped(result))
+    else if (is_stopped)
         cli_print("stopped before a batch size was found: no suggestion\n");
     else if (found) {
         show_suggestion(trials, size, largest);
@@ -185,25 +175,11 @@ static void show_size(tune_t *tune, const json_t *trials, const pl_result_t *res
 
 /* ---- progress and result ---- */
 
-/* The batch size or rate that is tried now. */
-static void trying_text(const pl_progress_t *now, const json_t *metrics, char text[128])
-{
-    char loss[24];
-    if (cli_get_number(metrics, "batch_size") > 0)
-        snprintf(text, 128, "trial %llu: batches of %.0f samples",
-                 (unsigned long long)now->global_step + 1,
-                 cli_get_number(metrics, "batch_size"));
-    else
-        snprintf(text, 128, "trial %llu of %llu: learning rate %.3g, loss %s",
-                 (unsigned long long)now->global_step,
-                 (unsigned long long)now->total_steps, cli_get_number(metrics, "lr"),
-                 cli_number(cli_get_number(metrics, "train_loss"), 4, loss));
-}
-
+/* Shows the batch size or rate that is tried now. */
 static void tune_progress(cli_session_t *session, const pl_progress_t *now)
 {
     tune_t *tune = (tune_t *)session;
-    char text[128], line[128];
+    char text[128], line[128], loss[24];
     if (session->json) {
         cli_session_progress(session, now);
         return;
@@ -212,7 +188,15 @@ static void tune_progress(cli_session_t *session, const pl_progress_t *now)
     if (!strcmp(now->event, "trial")) {
         show_trial(tune, metrics);
     } else if (!strcmp(now->event, "train") && json_object_size(metrics)) {
-        trying_text(now, metrics, text);
+        if (cli_get_number(metrics, "batch_size") > 0)
+            snprintf(text, sizeof text, "trial %llu: batches of %.0f samples",
+                     (unsigned long long)now->global_step + 1,
+                     cli_get_number(metrics, "batch_size"));
+        else
+            snprintf(text, sizeof text, "trial %llu of %llu: learning rate %.3g, loss %s",
+                     (unsigned long long)now->global_step,
+                     (unsigned long long)now->total_steps, cli_get_number(metrics, "lr"),
+                     cli_number(cli_get_number(metrics, "train_loss"), 4, loss));
         snprintf(line, sizeof line, "%.*s",
                  (int)cli_bytes_of(text, cli_columns(stderr) - 1), text);
         if (session->progress.bar) {

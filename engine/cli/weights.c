@@ -38,6 +38,11 @@ json_t *cli_checkpoint_read(const char *path, bool verify, pl_error_t *err)
     return manifest;
 }
 
+int cli_is_visible(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
 bool cli_is_checkpoint(const char *folder)
 {
     char path[PATH_MAX];

@@ -4,6 +4,7 @@
 #ifndef CLI_WEIGHTS_H
 #define CLI_WEIGHTS_H
 
+#include <dirent.h>
 #include <jansson.h>
 #include <limits.h>
 #include <paceline.h>
@@ -23,6 +24,9 @@ json_t *cli_run_weights(const char *run_dir, pl_error_t *err);
  * "verified". NULL with an error. */
 json_t *cli_checkpoint_read(const char *path, bool verify, pl_error_t *err);
 bool cli_is_checkpoint(const char *folder);
+
+/* For scandir(): files whose names do not begin with a dot. */
+int cli_is_visible(const struct dirent *entry);
 
 /* The file of weights of a path: of a checkpoint its model, of a run the one that
  * cli_run_weights() chooses  ["": none]. */

@@ -171,10 +171,16 @@ static void write_zsh(void)
 
 /* ---- fish ---- */
 
-static void fish_values(const cli_option_t *option)
+static void fish_option(const cli_command_t *command, const cli_option_t *option)
 {
-    char words[128];
+    char flag[64], words[128];
     kind_t kind = kind_of(option);
+    printf("complete -c paceline -n '__fish_seen_subcommand_from %s'", command->name);
+    if (!cli_is_operand(option))
+        printf(" -l %s", cli_option_flag(option, flag) + 2);
+    if (option->kind != CLI_KIND_FLAG && !cli_is_operand(option))
+        fputs(" -r", stdout);
+    fputs(kind == FILES || kind == PROGRAMS ? " -F" : " -f", stdout);
     if (kind == KEYS)
         fputs(" -a '(paceline list --keys 2>/dev/null)'", stdout);
     else if (kind == ROLES)
@@ -186,19 +192,6 @@ static void fish_values(const cli_option_t *option)
             printf(" -a %s", c->name);
     else if (*words_of(option, words))
         printf(" -a '%s'", words);
-}
-
-static void fish_option(const cli_command_t *command, const cli_option_t *option)
-{
-    char flag[64];
-    kind_t kind = kind_of(option);
-    printf("complete -c paceline -n '__fish_seen_subcommand_from %s'", command->name);
-    if (!cli_is_operand(option))
-        printf(" -l %s", cli_option_flag(option, flag) + 2);
-    if (option->kind != CLI_KIND_FLAG && !cli_is_operand(option))
-        fputs(" -r", stdout);
-    fputs(kind == FILES || kind == PROGRAMS ? " -F" : " -f", stdout);
-    fish_values(option);
     fputs(" -d '", stdout);
     put(option->help, "");
     puts("'");

@@ -35,10 +35,12 @@ static void put_line(const char *text)
 
 /* ---- a page for each command ---- */
 
-static void write_synopsis(const cli_command_t *command)
+static void write_command(const cli_command_t *command)
 {
     static const char options[] = ".RI [ OPTION ]...\n";
-    const bool ends = cli_ends_with_words(command);
+    const bool ends = cli_command_words(command) != NULL;
+    fprintf(page, ".SH NAME\npaceline\\-%s \\- ", command->name);
+    put_line(command->help);
     fprintf(page, ".SH SYNOPSIS\n.B paceline %s\n%s", command->name, ends ? options : "");
     for (const cli_option_t *option = command->options; option->name; option++)
         if (cli_is_operand(option)) {
@@ -47,57 +49,26 @@ static void write_synopsis(const cli_command_t *command)
             fputs(option->needed ? "\n" : " ]\n", page);
         }
     fputs(ends ? "" : options, page);
-}
-
-static void write_option(const cli_option_t *option)
-{
-    char flag[64];
-    fputs(".TP\n\\fB", page);
-    put(cli_is_operand(option) ? "" : cli_option_flag(option, flag));
-    fprintf(page, "\\fR%s\\fI", option->what && !cli_is_operand(option) ? " " : "");
-    put(option->what ? option->what : "");
-    fputs("\\fR\n", page);
-    put(option->help);
-    if (option->kind >= CLI_KIND_COUNT)
-        fprintf(page, " [%g]", option->fallback);
-    putc('\n', page);
-}
-
-static void write_command(const cli_command_t *command)
-{
-    fprintf(page, ".SH NAME\npaceline\\-%s \\- ", command->name);
-    put_line(command->help);
-    write_synopsis(command);
     fputs(".SH DESCRIPTION\n", page);
     put_line(command->more);
     fputs(".SH OPTIONS\n", page);
-    for (const cli_option_t *option = command->options; option->name; option++)
-        write_option(option);
+    for (const cli_option_t *option = command->options; option->name; option++) {
+        char flag[64];
+        fputs(".TP\n\\fB", page);
+        put(cli_is_operand(option) ? "" : cli_option_flag(option, flag));
+        fprintf(page, "\\fR%s\\fI", option->what && !cli_is_operand(option) ? " " : "");
+        put(option->what ? option->what : "");
+        fputs("\\fR\n", page);
+        put(option->help);
+        if (option->kind >= CLI_KIND_COUNT)
+            fprintf(page, " [%g]", option->fallback);
+        putc('\n', page);
+    }
     fputs(".TP\n.B \\-\\-help\nshow the same, shorter\n", page);
     fputs(".SH SEE ALSO\n.BR paceline (1)\n", page);
 }
 
 /* ---- paceline(1) ---- */
-
-static void write_key(const pl_option_t *option)
-{
-    char words[64];
-    fputs(".TP\n\\fB", page);
-    put(option->name);
-    fputs("\\fR", page);
-    if (option->range) {
-        fputs(" (", page);
-        put(cli_range_words(option->range, words));
-        putc(')', page);
-    }
-    if (option->fallback) {
-        fputs(" [", page);
-        put(option->fallback);
-        putc(']', page);
-    }
-    putc('\n', page);
-    put_line(option->help);
-}
 
 static const char *const head =
     ".SH NAME\npaceline \\- train neural networks\n"
@@ -211,8 +182,24 @@ static void write_overview(void)
     for (const cli_section_t *section = cli_sections; section->name; section++) {
         const pl_option_t *option = pl_options_of(section->name);
         fprintf(page, ".SS \"%s: %s\"\n", section->title, section->what);
-        for (; option->name; option++)
-            write_key(option);
+        for (; option->name; option++) {
+            char words[64];
+            fputs(".TP\n\\fB", page);
+            put(option->name);
+            fputs("\\fR", page);
+            if (option->range) {
+                fputs(" (", page);
+                put(cli_range_words(option->range, words));
+                putc(')', page);
+            }
+            if (option->fallback) {
+                fputs(" [", page);
+                put(option->fallback);
+                putc(']', page);
+            }
+            putc('\n', page);
+            put_line(option->help);
+        }
     }
     fputs(tail, page);
     fputs(".SH SEE ALSO\n.BR paceline (3)\n", page);

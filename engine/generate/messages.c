@@ -121,13 +121,6 @@ static const char *const head =
     "\n"
     "The tables of messages call an enum by its own name.\n";
 
-/* A cell of a table; a bar would end it. */
-static void put(const char *text)
-{
-    for (; *text; text++)
-        printf(*text == '|' ? "\\|" : "%c", *text);
-}
-
 static void write_fields(const pl_message_info_t *info)
 {
     bool any = false;
@@ -138,7 +131,8 @@ static void write_fields(const pl_message_info_t *info)
             any = true;
             printf("| %s | `%s` | %s | ", section_names[section], field->name,
                    field->values ? field->values->name : type_names[field->type]);
-            put(field->help);
+            for (const char *c = field->help; *c; c++)      /* a bar would end the cell */
+                printf(*c == '|' ? "\\|" : "%c", *c);
             printf(" |\n");
         }
 }

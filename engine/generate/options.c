@@ -43,19 +43,6 @@ static void put_options(const pl_option_t *option)
     }
 }
 
-static void put_role(const char *role)
-{
-    const pl_component_t *component;
-    if (!pl_component_at(role, 0))
-        return;
-    printf("\n## Role %s\n", role);
-    for (int k = 0; (component = pl_component_at(role, k)); k++) {
-        printf("\n### `%s`\n\n%s.\n", component->name,
-               component->help ? component->help : role);
-        put_options(component->options);
-    }
-}
-
 int main(int argc, char **argv)
 {
     pl_error_t err;
@@ -69,7 +56,15 @@ int main(int argc, char **argv)
         printf("\n## `%s`: %s\n", section->title, section->what);
         put_options(pl_options_of(section->name));
     }
-    for (int k = 0; (role = pl_role_at(k)); k++)
-        put_role(role);
+    for (int k = 0; (role = pl_role_at(k)); k++) {
+        const pl_component_t *component = pl_component_at(role, 0);
+        if (component)
+            printf("\n## Role %s\n", role);
+        for (int i = 0; (component = pl_component_at(role, i)); i++) {
+            printf("\n### `%s`\n\n%s.\n", component->name,
+                   component->help ? component->help : role);
+            put_options(component->options);
+        }
+    }
     return fflush(stdout) == 0 && !ferror(stdout) ? 0 : 1;
 }

@@ -225,22 +225,17 @@ static void host_peers(void *user, int connected)
 }
 
 /* Clients connect again and again, so the first is reported, then the tenth, the
- * hundredth and so on. */
-static bool is_reported(uint64_t count)
-{
-    while (count % 10 == 0)
-        count /= 10;
-    return count == 1;
-}
-
-/* May free the link. */
+ * hundredth and so on.  May free the link. */
 static void host_greeting(void *user, pl_greeting_t how, const char *peer)
 {
     pl_link_t *link = user;
     char times[48] = "";
     if (how != PL_GREETING_OTHER_KEY && how != PL_GREETING_NO_KEY)
         return;
-    if (!is_reported(++link->keyless))
+    uint64_t count = ++link->keyless;
+    while (count % 10 == 0)
+        count /= 10;
+    if (count != 1)
         return;
     if (link->keyless > 1)
         snprintf(times, sizeof times, "; %" PRIu64 " connections so far", link->keyless);
