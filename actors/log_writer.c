@@ -8,14 +8,6 @@
 #include "base/error.h"
 #include "formats/append.h"
 
-static int log_writer_start(void *self, pl_call_t *call, const pl_body_t *body,
-                            pl_error_t *err)
-{
-    (void)call, (void)body, (void)err;
-    pl_actor_ready(self);
-    return PL_OK;
-}
-
 static int log_writer_append_log(void *self, pl_call_t *call, const pl_body_t *body,
                                  pl_error_t *err)
 {
@@ -28,7 +20,6 @@ static int log_writer_append_log(void *self, pl_call_t *call, const pl_body_t *b
 }
 
 static const pl_handler_t log_writer_handlers[] = {
-    PL_ON(start, log_writer_start),
     PL_ON(append_log, log_writer_append_log),
     PL_HANDLERS_END,
 };

@@ -30,14 +30,6 @@ typedef struct trainer {
     pl_error_t error;
 } trainer_t;
 
-static int trainer_start(void *self, pl_call_t *call, const pl_body_t *body,
-                         pl_error_t *err)
-{
-    (void)call, (void)body, (void)err;
-    pl_actor_ready(self);
-    return PL_OK;
-}
-
 static void trainer_keep_error(trainer_t *trainer, const pl_error_t *error)
 {
     if (trainer->error.code == PL_OK)
@@ -216,8 +208,10 @@ static void trainer_release(void *self)
 }
 
 static const pl_handler_t trainer_handlers[] = {
-    PL_ON(start, trainer_start),     PL_ON(run, trainer_run), PL_ON(stop, trainer_stop),
-    PL_ON(control, trainer_control), PL_HANDLERS_END,
+    PL_ON(run, trainer_run),
+    PL_ON(stop, trainer_stop),
+    PL_ON(control, trainer_control),
+    PL_HANDLERS_END,
 };
 
 const pl_actor_ops_t pl_trainer_actor = {

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "accelerators/plan/rewrite.h"
 #include "accelerators/plan/view.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -90,17 +91,6 @@ static bool is_core(const fuser_t *f, const pl_op_t *op)
                || is_gradient(f, op) || is_product(f, op));
 }
 
-static int count_reads(const pl_graph_t *g, int32_t value)
-{
-    int count = 0;
-    for (int i = 0; i < g->op_count; i++)
-        for (int k = 0; k < g->op[i].input_count; k++)
-            count += g->op[i].input[k] == value;
-    for (int i = 0; i < g->fetch_count; i++)
-        count += g->fetch[i].value == value;
-    return count;
-}
-
 /* The operation whose outputs a concat joins in the order of memory, if the concat is
  * their only reader; else -1. */
 static int concat_source(const fuser_t *f, const pl_op_t *op)
@@ -112,7 +102,7 @@ static int concat_source(const fuser_t *f, const pl_op_t *op)
         const pl_value_t *part = &g->value[op->input[k]];
         if (part->source != PL_FROM_OP || (k && part->op != maker) || view->offset
             || g->op[part->op].code != PL_OP_attention_grad || !pl_view_is_dense(view)
-            || count_reads(g, op->input[k]) != 1
+            || pl_graph_readers(g, op->input[k]) != 1
             || pl_elements(view->shape) != pl_elements(part->shape))
             return -1;
         maker = part->op;

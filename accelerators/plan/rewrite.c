@@ -46,7 +46,7 @@ bool pl_graph_is_float64(const pl_graph_t *g)
     return false;
 }
 
-static int count_readers(const pl_graph_t *g, int32_t value)
+int pl_graph_readers(const pl_graph_t *g, int32_t value)
 {
     int count = 0;
     for (int i = 0; i < g->op_count; i++)
@@ -70,7 +70,7 @@ static int maker_of(const pl_graph_t *g, int32_t value, pl_opcode_t code)
 static void relu_after_pool(pl_graph_t *g, int pool)
 {
     const int32_t x = g->op[pool].input[0], y = g->op[pool].output[0];
-    const int relu = maker_of(g, x, PL_OP_relu), readers = count_readers(g, x);
+    const int relu = maker_of(g, x, PL_OP_relu), readers = pl_graph_readers(g, x);
     if (relu < 0 || readers > 2)
         return;
     int relu_grad = 0, pool_grad = -1;
@@ -82,7 +82,7 @@ static void relu_after_pool(pl_graph_t *g, int pool)
         pool_grad = maker_of(g, g->op[relu_grad].input[0], PL_OP_max_pool2d_grad);
     if (readers == 2
         && (pool_grad < 0 || g->op[pool_grad].input[1] != g->op[pool].output[1]
-            || count_readers(g, g->op[pool_grad].output[0]) != 1))
+            || pl_graph_readers(g, g->op[pool_grad].output[0]) != 1))
         return;
     if (readers == 2) {   /* relu_grad(pool_grad(dy), x) -> pool_grad(relu_grad(dy, y)) */
         pl_op_t inner = g->op[relu_grad], outer = g->op[pool_grad];

@@ -12,6 +12,9 @@ void pl_graph_copy_release(pl_graph_t *copy);
 /* True if the graph computes in float64. */
 bool pl_graph_is_float64(const pl_graph_t *g);
 
+/* How often operations, fetches and weights of metrics read a value. */
+int pl_graph_readers(const pl_graph_t *g, int32_t value);
+
 /* Rewrites a graph in place. */
 void pl_rewrite(pl_graph_t *g);
 

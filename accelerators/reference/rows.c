@@ -158,22 +158,22 @@ static bool index_is_good(pl_reference_call_t *c, double index, int64_t n)
     return false;
 }
 
+/* The gradient adds rows to those of the table from which the operator takes them. */
 static void compute_embedding(pl_reference_call_t *c)
 {
-    const int64_t width = last(c->in_shape[1]);
+    const bool adds = c->op->code == PL_OP_embedding_grad;
+    const pl_shape_t table = adds ? c->out_shape[0] : c->in_shape[1];
+    const int64_t width = last(table);
     for (int64_t i = 0; i < pl_elements(c->in_shape[0]); i++)
-        for (int64_t k = 0;
-             k < width && index_is_good(c, c->in[0][i], c->in_shape[1].dim[0]); k++)
-            c->out[0][i * width + k] = c->in[1][(int64_t)c->in[0][i] * width + k];
-}
-
-static void compute_embedding_grad(pl_reference_call_t *c)
-{
-    const int64_t width = last(c->out_shape[0]);
-    for (int64_t i = 0; i < pl_elements(c->in_shape[0]); i++)
-        for (int64_t k = 0;
-             k < width && index_is_good(c, c->in[0][i], c->out_shape[0].dim[0]); k++)
-            c->out[0][(int64_t)c->in[0][i] * width + k] += c->in[1][i * width + k];
+        for (int64_t k = 0; k < width && index_is_good(c, c->in[0][i], table.dim[0]);
+             k++) {
+            const int64_t in_table = (int64_t)c->in[0][i] * width + k,
+                          row = i * width + k;
+            if (adds)
+                c->out[0][in_table] += c->in[1][row];
+            else
+                c->out[0][row] = c->in[1][in_table];
+        }
 }
 
 /* ---- cross_entropy and correct ---- */
@@ -274,7 +274,7 @@ const pl_reference_kernel_t pl_reference_rows[PL_OPCODES] = {
     [PL_OP_batch_norm_with] = compute_batch_norm_with,
     [PL_OP_batch_norm_grad] = compute_norm_grad,
     [PL_OP_embedding] = compute_embedding,
-    [PL_OP_embedding_grad] = compute_embedding_grad,
+    [PL_OP_embedding_grad] = compute_embedding,
     [PL_OP_cross_entropy] = compute_cross_entropy,
     [PL_OP_cross_entropy_grad] = compute_cross_entropy_grad,
     [PL_OP_correct] = compute_correct,

@@ -14,6 +14,7 @@
 #include "actors/connectors/weights.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/json_path.h"
 #include "base/json_text.h"
 #include "formats/checkpoint.h"
 #include "formats/safetensors.h"
@@ -118,11 +119,6 @@ static int file_take(pl_weights_t *weights, const char *path, const json_t *mani
     return code;
 }
 
-static uint64_t number_of(const json_t *manifest, const char *key)
-{
-    return (uint64_t)json_integer_value(json_object_get(manifest, key));
-}
-
 static pl_weights_t *weights_take(const char *path, const json_t *manifest, bool whole,
                                   pl_error_t *err)
 {
@@ -137,8 +133,8 @@ static pl_weights_t *weights_take(const char *path, const json_t *manifest, bool
         code = weights->state ? PL_OK : pl_no_memory(err);
     }
     if (code == PL_OK) {
-        weights->global_step = number_of(manifest, "global_step");
-        weights->epoch = (uint32_t)number_of(manifest, "epoch");
+        weights->global_step = (uint64_t)pl_json_integer_of(manifest, "global_step");
+        weights->epoch = (uint32_t)pl_json_integer_of(manifest, "epoch");
         return weights;
     }
     pl_object_unref(weights);
@@ -190,7 +186,7 @@ int pl_candidates_list(pl_candidates_t *all, const char *run_dir, pl_error_t *er
             break;
         }
         one.manifest = pl_checkpoint_manifest(one.path, &one.why);
-        one.serial = one.manifest ? (json_int_t)number_of(one.manifest, "serial")
+        one.serial = one.manifest ? pl_json_integer_of(one.manifest, "serial")
                                   : INT64_MAX;         /* so that its error is reported */
         all->at[all->count++] = one;
     }

@@ -13,6 +13,7 @@
 #include "actors/connectors/weights.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/json_path.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "formats/checkpoint.h"
@@ -21,14 +22,6 @@
 typedef struct io {
     bool cleaned;                             /* from temporary files of killed writers */
 } io_t;
-
-static int io_on_start(void *self, pl_call_t *call, const pl_body_t *body,
-                       pl_error_t *err)
-{
-    (void)call, (void)body, (void)err;
-    pl_actor_ready(self);
-    return PL_OK;
-}
 
 /* ---- writing ---- */
 
@@ -174,17 +167,6 @@ static int io_on_write(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- finishing the save of a killed run ---- */
 
-static json_int_t number_of(const json_t *manifest, const char *key)
-{
-    return json_integer_value(json_object_get(manifest, key));
-}
-
-static const char *text_of(const json_t *manifest, const char *key)
-{
-    const char *text = json_string_value(json_object_get(manifest, key));
-    return text ? text : "";
-}
-
 /* Makes the checkpoint's other names, if it is the newest, and removes what it replaces.
  * Afterwards the files agree with the state of the callbacks in the checkpoint. */
 static int io_on_finish(void *self, pl_call_t *call, const pl_body_t *body,
@@ -200,17 +182,17 @@ static int io_on_finish(void *self, pl_call_t *call, const pl_body_t *body,
         is_newest = true;
         for (int k = 0; k < all.count && is_newest; k++)
             is_newest = !all.at[k].manifest
-                        || all.at[k].serial <= number_of(manifest, "serial");
+                        || all.at[k].serial <= pl_json_integer_of(manifest, "serial");
         pl_candidates_release(&all);
     }
     if (is_newest) {
-        const json_int_t serial = number_of(manifest, "serial");
-        const char *names = text_of(manifest, "names");
+        const json_int_t serial = pl_json_integer_of(manifest, "serial");
+        const char *names = pl_json_text_of(manifest, "names");
         pl_checkpoint_t other;
         char *path;
         while (code == PL_OK && (path = path_next(folder, &names, err))) {
             json_t *there = pl_checkpoint_manifest(path, NULL);
-            const bool is_same = there && number_of(there, "serial") == serial;
+            const bool is_same = there && pl_json_integer_of(there, "serial") == serial;
             json_decref(there);
             if (!is_same)
                 code = one_write(&other, path, wanted->path, NULL, manifest, err);
@@ -221,7 +203,7 @@ static int io_on_finish(void *self, pl_call_t *call, const pl_body_t *body,
         if (code == PL_OK)
             code = err->code;
         if (code == PL_OK)
-            older_remove(self, folder, text_of(manifest, "drop"));
+            older_remove(self, folder, pl_json_text_of(manifest, "drop"));
     }
     json_decref(manifest);
     pl_free(folder);
@@ -267,7 +249,6 @@ static int io_on_find(void *self, pl_call_t *call, const pl_body_t *body, pl_err
 }
 
 static const pl_handler_t io_handlers[] = {
-    PL_ON(start, io_on_start),
     PL_ON(write_checkpoint, io_on_write),
     PL_ON(find_checkpoint, io_on_find),
     PL_ON(finish_checkpoint, io_on_finish),

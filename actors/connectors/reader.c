@@ -21,14 +21,6 @@ typedef struct opened_datasets {
     int opened_count, opened_capacity;
 } opened_datasets_t;
 
-static int reader_on_start(void *self, pl_call_t *call, const pl_body_t *body,
-                           pl_error_t *err)
-{
-    (void)call, (void)body, (void)err;
-    pl_actor_ready(self);
-    return PL_OK;
-}
-
 static const char *dataset_name(const pl_dataset_t *dataset)
 {
     return ((const pl_component_t *)dataset->component.ops)->name;
@@ -387,7 +379,6 @@ static void reader_on_cancel(void *self, pl_call_t *call)
 }
 
 static const pl_handler_t reader_handlers[] = {
-    PL_ON(start, reader_on_start),
     PL_ON(open_dataset, reader_on_open),
     PL_ON(read_batch, reader_on_read),
     PL_HANDLERS_END,

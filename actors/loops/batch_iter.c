@@ -118,16 +118,11 @@ static void iter_sent(pl_batch_iter_t *iter, uint64_t call)
 
 /* ---- batches ---- */
 
-static void depth_begin(pl_pipeline_depth_t *depth)
-{
-    depth->since = pl_now();
-    depth->ended = 0;
-}
-
 void pl_batch_iter_end_pause(pl_batch_iter_t *iter)
 {
     pl_watchdog_reset(&iter->watchdog);
-    depth_begin(&iter->depth);
+    iter->depth.since = pl_now();
+    iter->depth.ended = 0;
     pl_batch_iter_continue(iter);
 }
 
@@ -154,7 +149,8 @@ void pl_batch_iter_batch_done(pl_batch_iter_t *iter, bool halt)
     depth->batches = batches < DEPTH_MIN   ? DEPTH_MIN
                      : batches > DEPTH_MAX ? DEPTH_MAX
                                            : (int)batches;
-    depth_begin(depth);
+    depth->since = pl_now();
+    depth->ended = 0;
 }
 
 bool pl_batch_iter_is_sync_point(const pl_batch_iter_t *iter)

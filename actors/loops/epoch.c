@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_path.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/option.h"
@@ -119,11 +120,6 @@ static uint64_t step_of(const pl_epoch_t *e, uint32_t batch)
     return end.steps + !end.step;
 }
 
-static json_int_t of_range(const json_t *range, size_t which)
-{
-    return json_integer_value(json_array_get(range, which));
-}
-
 /* The range that a batch lies in; NULL: it is trained on. */
 static const json_t *skipped_range(const pl_epoch_t *e, uint32_t batch)
 {
@@ -133,7 +129,7 @@ static const json_t *skipped_range(const pl_epoch_t *e, uint32_t batch)
         return NULL;
     const json_int_t step = (json_int_t)step_of(e, batch);
     json_array_foreach(e->skipped_ranges, k, range)
-        if (step >= of_range(range, 0) && step <= of_range(range, 1))
+        if (step >= pl_json_integer_at(range, 0) && step <= pl_json_integer_at(range, 1))
             return range;
     return NULL;
 }
@@ -154,9 +150,9 @@ static void batch_skip(pl_epoch_t *e, uint32_t samples)
     e->samples += samples;
     e->iter.done++;
     if (end.step && !pl_is_nobody(e->hooks.logger)
-        && of_range(range, 1) == (json_int_t)e->global_step) {
+        && pl_json_integer_at(range, 1) == (json_int_t)e->global_step) {
         snprintf(text, sizeof text, "{\"rollbacks\": %lld}",
-                 (long long)of_range(range, 2));
+                 (long long)pl_json_integer_at(range, 2));
         const pl_log_metrics_t msg = {.epoch = e->iter.epoch,
                                       .global_step = e->global_step,
                                       .metrics = text};

@@ -319,7 +319,8 @@ int pl_epoch_set_state(void *self, pl_call_t *call, const pl_body_t *body,
     e->validation_announced = json_is_true(json_object_get(kept, "asked"));
     e->skipped = (uint64_t)json_integer_value(json_object_get(kept, "skipped"));
     e->in_row = (uint64_t)json_integer_value(json_object_get(kept, "in_row"));
-    snprintf(e->stop_request, sizeof e->stop_request, "%s", pl_stop_request_load(kept));
+    snprintf(e->stop_request, sizeof e->stop_request, "%s",
+             pl_json_text_of(kept, "stop_request"));
     pl_tracker_load(&e->iter.counts, json_object_get(counts, "batches"));
     pl_tracker_load(&e->steps, json_object_get(counts, "steps"));
     e->lr_factor = pl_number_load(json_object_get(kept, "lr_factor"));

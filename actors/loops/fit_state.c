@@ -19,13 +19,9 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_path.h"
 #include "base/json_text.h"
 #include "base/log.h"
-
-static json_int_t count_of(const json_t *kept, const char *key)
-{
-    return json_integer_value(json_object_get(kept, key));
-}
 
 /* ---- saving ---- */
 
@@ -70,29 +66,29 @@ static int state_take(pl_fit_t *fit, const json_t *kept, pl_error_t *err)
            *ranges = json_object_get(kept, "pass_over");
     pl_tracker_load(&fit->epochs,
                     json_object_get(json_object_get(kept, "counts"), "epochs"));
-    fit->global_step = (uint64_t)count_of(kept, "global_step");
+    fit->global_step = (uint64_t)pl_json_integer_of(kept, "global_step");
     fit->checkpointing.global_step = fit->saved_step = fit->global_step;
     fit->resumed_step = fit->global_step;
-    fit->samples = (uint64_t)count_of(kept, "samples");
-    fit->serial = (uint64_t)count_of(kept, "serial");
-    fit->accumulate = (uint64_t)count_of(kept, "accumulate");
+    fit->samples = (uint64_t)pl_json_integer_of(kept, "samples");
+    fit->serial = (uint64_t)pl_json_integer_of(kept, "serial");
+    fit->accumulate = (uint64_t)pl_json_integer_of(kept, "accumulate");
     fit->lr_factor = json_number_value(json_object_get(kept, "lr_factor"));
     fit->in_epoch = fit->resumes = json_is_true(json_object_get(kept, "in_epoch"));
     fit->epochs.ready += fit->in_epoch;
     fit->epochs.started += fit->in_epoch;
-    fit->batch = (uint32_t)count_of(epoch, "batch");
-    fit->last_skipped = count_of(epoch, "in_row") > 0;
+    fit->batch = (uint32_t)pl_json_integer_of(epoch, "batch");
+    fit->last_skipped = pl_json_integer_of(epoch, "in_row") > 0;
     fit->ended = fit->stopped = fit->stop_requested =
         json_is_true(json_object_get(kept, "stop"));
-    fit->before = count_of(kept, "nanoseconds");
+    fit->before = pl_json_integer_of(kept, "nanoseconds");
     const char *passing = json_string_value(json_object_get(kept, "passing"));
     snprintf(fit->stop_request, sizeof fit->stop_request, "%s",
-             pl_stop_request_load(kept));
+             pl_json_text_of(kept, "stop_request"));
     snprintf(fit->reason, sizeof fit->reason, "%s", fit->stop_request);
     snprintf(fit->temporary_checkpoints, sizeof fit->temporary_checkpoints, "%s",
              passing ? passing : "");
-    fit->rollbacks = (uint64_t)count_of(kept, "rollbacks");
-    fit->in_row = (uint64_t)count_of(kept, "in_row");
+    fit->rollbacks = (uint64_t)pl_json_integer_of(kept, "rollbacks");
+    fit->in_row = (uint64_t)pl_json_integer_of(kept, "in_row");
     json_array_clear(fit->skipped_ranges);
     if ((ranges && json_array_extend(fit->skipped_ranges, ranges))
         || (metrics && json_object_update(fit->metrics, metrics)))
@@ -199,17 +195,12 @@ void pl_fit_report_rollback_limit(const pl_fit_t *fit, pl_error_t *error)
             (unsigned long long)fit->in_row, pl_plural((int64_t)fit->in_row));
 }
 
-static json_int_t end_of(const json_t *range, size_t which)
-{
-    return json_integer_value(json_array_get(range, which));
-}
-
 /* Ranges before the newest step are past.  Skipped steps do not count as progress from
  * which a new row of rollbacks begins. */
 void pl_fit_rollback_point(pl_fit_t *fit)
 {
     for (size_t k = json_array_size(fit->skipped_ranges); k-- > 0;)
-        if (end_of(json_array_get(fit->skipped_ranges, k), 1)
+        if (pl_json_integer_at(json_array_get(fit->skipped_ranges, k), 1)
             <= (json_int_t)fit->global_step)
             json_array_remove(fit->skipped_ranges, k);
     if (!fit->last_skipped)
@@ -255,9 +246,9 @@ static void roll_back(pl_fit_t *fit)
     json_int_t from = step;
     for (size_t k = json_array_size(fit->skipped_ranges); k-- > 0;) {
         const json_t *range = json_array_get(fit->skipped_ranges, k);
-        if (end_of(range, 1) + 1 != step)
+        if (pl_json_integer_at(range, 1) + 1 != step)
             continue;
-        from = 2 * end_of(range, 0) - step;
+        from = 2 * pl_json_integer_at(range, 0) - step;
         json_array_remove(fit->skipped_ranges, k);
     }
     const int failed =

@@ -114,9 +114,3 @@ double pl_number_load(const json_t *kept)
     memcpy(&value, &bits, sizeof value);
     return value;
 }
-
-const char *pl_stop_request_load(const json_t *kept)
-{
-    const char *request = json_string_value(json_object_get(kept, "stop_request"));
-    return request ? request : "";
-}

@@ -77,7 +77,4 @@ void pl_tracker_load(pl_tracker_t *counts, const json_t *kept);
 json_t *pl_number_save(double value);
 double pl_number_load(const json_t *kept);
 
-/* The stop request in the state of a loop  [""]; borrowed. */
-const char *pl_stop_request_load(const json_t *kept);
-
 #endif

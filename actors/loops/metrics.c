@@ -101,11 +101,6 @@ static double scores_value(const pl_metric_sums_t *m, const double *sum, double 
     return value / (m->kind == PL_METRIC_AUROC ? other_count * *owns : *owns);
 }
 
-static size_t class_count(const pl_metric_sums_t *m)
-{
-    return is_of_scores(m) ? m->count / (2 * m->columns) : m->columns;
-}
-
 /* The value of a class, and its weight in an average; weight 0: it has no value. */
 static double class_value(const pl_metric_sums_t *m, size_t k, double *weight)
 {
@@ -174,7 +169,8 @@ int pl_metric_value(const pl_metric_sums_t *m, json_t **value, pl_error_t *err)
             break;
         }
         *value = m->average == PL_PER_CLASS ? json_array() : NULL;
-        for (size_t k = 0; k < class_count(m); k++) {
+        const size_t classes = is_of_scores(m) ? m->count / (2 * m->columns) : m->columns;
+        for (size_t k = 0; k < classes; k++) {
             double weight;
             const double of_class = class_value(m, k, &weight);
             sum += weight > 0 ? weight * of_class : 0;

@@ -165,6 +165,22 @@ json_t *pl_json_with(json_t *object, const char *key, json_t *value)
     return NULL;
 }
 
+json_int_t pl_json_integer_of(const json_t *object, const char *key)
+{
+    return json_integer_value(json_object_get(object, key));
+}
+
+json_int_t pl_json_integer_at(const json_t *list, size_t index)
+{
+    return json_integer_value(json_array_get(list, index));
+}
+
+const char *pl_json_text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
 json_t *pl_json_number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();

@@ -28,6 +28,12 @@ json_t *pl_json_append(json_t *list, json_t *value);
 /* Sets a key of an object likewise. */
 json_t *pl_json_with(json_t *object, const char *key, json_t *value);
 
+/* An integer of an object or of a list; 0: it is absent. */
+json_int_t pl_json_integer_of(const json_t *object, const char *key);
+json_int_t pl_json_integer_at(const json_t *list, size_t index);
+/* A text of an object; "": it is absent. */
+const char *pl_json_text_of(const json_t *object, const char *key);
+
 /* A number; null if it is not finite.  NULL without memory, as of the next. */
 json_t *pl_json_number(double value);
 /* A list of integers, such as a shape. */

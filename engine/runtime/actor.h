@@ -291,7 +291,7 @@ PL_API uint64_t pl_spawn(void *self, const pl_actor_ops_t *ops, pl_where_t where
                          const pl_start_t *start, pl_how_t how, pl_address_t *at,
                          pl_error_t *err);
 
-/* Reports that the actor accepts calls: the progress "ready" of `start`. */
+/* Reports that the actor is ready, which one without a handler of `start` is at once. */
 PL_API void pl_actor_ready(void *self);
 /* The same, with the address that actors of other ranks need for `join`. */
 PL_API void pl_actor_ready_at(void *self, const char *address);

@@ -80,7 +80,7 @@ static int state_check(const actor_t *actor, const pl_envelope_t *e, pl_error_t 
     if (e->message != PL_MESSAGE_stop && actor->open_count >= credit)
         return pl_fail(err, PL_EBUSY, "%s has %d open calls, which is the limit", name,
                        actor->open_count);
-    if (!handler_of(actor->ops, e->message))
+    if (!is_start && !handler_of(actor->ops, e->message))
         return pl_fail(err, PL_EPROTOCOL, "%s has no handler for %s", name,
                        pl_message_info(e->message)->name);
     return PL_OK;
@@ -144,7 +144,8 @@ static int call_start(actor_t *actor, const pl_body_t *body, pl_error_t *err)
     return code;
 }
 
-/* Runs a handler; the call is the cause of the calls that it makes. */
+/* Runs a handler; the call is the cause of the calls that it makes.  An actor without a
+ * handler of `start` is ready at once. */
 static int handle(actor_t *actor, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     pl_reactor_t *reactor = actor->reactor;
@@ -158,7 +159,10 @@ static int handle(actor_t *actor, pl_call_t *call, const pl_body_t *body, pl_err
                                                      call->message, body, false)
                                      : NULL;
     int64_t began = row ? pl_now() : 0;
-    code = handler->on_call(actor->self, call, body, err);
+    if (handler)
+        code = handler->on_call(actor->self, call, body, err);
+    else
+        pl_actor_ready(actor->self);
     if (row)
         profiler->add(profiler, row, pl_now() - began);
     reactor->doing = (pl_doing_t){0};

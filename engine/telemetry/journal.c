@@ -393,30 +393,6 @@ uint64_t pl_journal_strange(const pl_journal_t *j)
 /* ---- opening ---- */
 
 /* Checks the versions, and which messages have the fields of this version. */
-static int begin_take(pl_journal_t *j, const json_t *begin, pl_error_t *err)
-{
-    const json_int_t protocol = json_integer_value(json_object_get(begin, "protocol"));
-    const char *version = json_string_value(json_object_get(begin, "paceline"));
-    const json_t *entry;
-    size_t k;
-    if (protocol != PL_PROTOCOL_VERSION)
-        return pl_fail(
-            err, PL_EFORMAT,
-            "%s was written by Paceline %s with messages of version %lld; this "
-            "Paceline reads version %d",
-            j->path, version ? version : "?", (long long)protocol, PL_PROTOCOL_VERSION);
-    json_array_foreach(json_object_get(begin, "messages"), k, entry) {
-        const json_int_t number = json_integer_value(json_array_get(entry, 0));
-        const pl_message_info_t *info = number >= 0 && number < MESSAGES
-                                            ? pl_message_info((unsigned)number)
-                                            : NULL;
-        if (info)
-            j->is_known[number] = json_integer_value(json_array_get(entry, 2))
-                                  == (json_int_t)pl_journal_hash(info);
-    }
-    return PL_OK;
-}
-
 static int begin_read(pl_journal_t *j, pl_error_t *err)
 {
     char magic[8];
@@ -437,9 +413,30 @@ static int begin_read(pl_journal_t *j, pl_error_t *err)
     json_t *begin = r.type == PL_JOURNAL_BEGIN ? pl_json_read((char *)j->buffer, r.size,
                                                               "its first record", NULL)
                                                : NULL;
-    const int code = begin ? begin_take(j, begin, err)
-                           : pl_fail(err, PL_EFORMAT, "%s: its first record is invalid",
-                                     j->path);
+    const json_int_t protocol = json_integer_value(json_object_get(begin, "protocol"));
+    const char *version = json_string_value(json_object_get(begin, "paceline"));
+    const json_t *entry;
+    size_t k;
+    int code = PL_OK;
+    if (!begin)
+        code = pl_fail(err, PL_EFORMAT, "%s: its first record is invalid", j->path);
+    else if (protocol != PL_PROTOCOL_VERSION)
+        code =
+            pl_fail(err, PL_EFORMAT,
+                    "%s was written by Paceline %s with messages of version %lld; this "
+                    "Paceline reads version %d",
+                    j->path, version ? version : "?", (long long)protocol,
+                    PL_PROTOCOL_VERSION);
+    json_array_foreach(code == PL_OK ? json_object_get(begin, "messages") : NULL, k,
+                       entry) {
+        const json_int_t number = json_integer_value(json_array_get(entry, 0));
+        const pl_message_info_t *info = number >= 0 && number < MESSAGES
+                                            ? pl_message_info((unsigned)number)
+                                            : NULL;
+        if (info)
+            j->is_known[number] = json_integer_value(json_array_get(entry, 2))
+                                  == (json_int_t)pl_journal_hash(info);
+    }
     json_decref(begin);
     return code;
 }

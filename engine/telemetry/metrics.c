@@ -135,9 +135,24 @@ static const struct {
 };
 enum { RUN_VALUES = sizeof run_values / sizeof *run_values };
 
-static void write_run_values(sheet_t *s)
+static void write_runs(sheet_t *s)
 {
-    char shown[40];
+    char dir[600], module[600], status[600], name[600], shown[40];
+    family(s, "run_info", "gauge", "Always 1; the labels describe the run.");
+    for (int k = 0; k < s->runs; k++)
+        write_line(s,
+                   "paceline_run_info{run=\"%" PRIu64
+                   "\",run_dir=\"%s\",module=\"%s\",status=\"%s\"} 1\n",
+                   s->run[k]->number, quoted(s->run[k]->dir, dir),
+                   quoted(s->run[k]->module, module), quoted(s->run[k]->doing, status));
+    family(
+        s, "metric", "gauge",
+        "Newest value of each metric, such as train_loss, lr-adamw, grad_norm, val_acc.");
+    for (int k = 0; k < s->runs; k++)
+        for (int c = COLUMNS_OWN; c < s->run[k]->columns; c++)
+            write_line(s, "paceline_metric{run=\"%" PRIu64 "\",name=\"%s\"} %s\n",
+                       s->run[k]->number, quoted(s->run[k]->name[c], name),
+                       number(s->run[k]->newest[c], shown));
     for (int v = 0; v < RUN_VALUES; v++) {
         family(s, run_values[v].name, run_values[v].type, run_values[v].help);
         for (int k = 0; k < s->runs; k++) {
@@ -157,26 +172,6 @@ static void write_run_values(sheet_t *s)
                            run->number, number(values[v], shown));
         }
     }
-}
-
-static void write_run_info(sheet_t *s)
-{
-    char dir[600], module[600], status[600], name[600], shown[40];
-    family(s, "run_info", "gauge", "Always 1; the labels describe the run.");
-    for (int k = 0; k < s->runs; k++)
-        write_line(s,
-                   "paceline_run_info{run=\"%" PRIu64
-                   "\",run_dir=\"%s\",module=\"%s\",status=\"%s\"} 1\n",
-                   s->run[k]->number, quoted(s->run[k]->dir, dir),
-                   quoted(s->run[k]->module, module), quoted(s->run[k]->doing, status));
-    family(
-        s, "metric", "gauge",
-        "Newest value of each metric, such as train_loss, lr-adamw, grad_norm, val_acc.");
-    for (int k = 0; k < s->runs; k++)
-        for (int c = COLUMNS_OWN; c < s->run[k]->columns; c++)
-            write_line(s, "paceline_metric{run=\"%" PRIu64 "\",name=\"%s\"} %s\n",
-                       s->run[k]->number, quoted(s->run[k]->name[c], name),
-                       number(s->run[k]->newest[c], shown));
 }
 
 static void write_steps(sheet_t *s)
@@ -209,6 +204,22 @@ static void write_steps(sheet_t *s)
 
 /* ---- ranks ---- */
 
+static const struct {
+    const char *name, *help;
+    size_t offset;                                          /* in pl_device_stats_t */
+} device_values[] = {
+    {"device_memory_used_bytes", "Memory of a rank's device in use, by all processes.",
+     offsetof(pl_device_stats_t, memory_used)},
+    {"device_memory_total_bytes", "Memory of a rank's device.",
+     offsetof(pl_device_stats_t, memory_total)},
+    {"device_utilization_ratio", "Share of the time in which a rank's device computed.",
+     offsetof(pl_device_stats_t, utilization)},
+    {"device_power_watts", "Power of a rank's device.",
+     offsetof(pl_device_stats_t, power)},
+    {"device_temperature_celsius", "Temperature of a rank's device.",
+     offsetof(pl_device_stats_t, temperature)},
+};
+
 static void write_ranks(sheet_t *s)
 {
     char shown[40];
@@ -232,27 +243,6 @@ static void write_ranks(sheet_t *s)
                            "\",rank=\"%d\",stage=\"%s\"} %s\n",
                            s->run[k]->number, rank, pl_timing_names[t],
                            number((double)s->run[k]->stage[rank][t], shown));
-}
-
-static const struct {
-    const char *name, *help;
-    size_t offset;                                          /* in pl_device_stats_t */
-} device_values[] = {
-    {"device_memory_used_bytes", "Memory of a rank's device in use, by all processes.",
-     offsetof(pl_device_stats_t, memory_used)},
-    {"device_memory_total_bytes", "Memory of a rank's device.",
-     offsetof(pl_device_stats_t, memory_total)},
-    {"device_utilization_ratio", "Share of the time in which a rank's device computed.",
-     offsetof(pl_device_stats_t, utilization)},
-    {"device_power_watts", "Power of a rank's device.",
-     offsetof(pl_device_stats_t, power)},
-    {"device_temperature_celsius", "Temperature of a rank's device.",
-     offsetof(pl_device_stats_t, temperature)},
-};
-
-static void write_devices(sheet_t *s)
-{
-    char shown[40];
     for (size_t v = 0; v < sizeof device_values / sizeof *device_values; v++) {
         family(s, device_values[v].name, "gauge", device_values[v].help);
         for (int k = 0; k < s->runs; k++)
@@ -331,11 +321,9 @@ char *pl_run_view_metrics(pl_run_view_t *view)
         if (view->run[k])
             sheet.run[sheet.runs++] = view->run[k];
     write_engine(&sheet, view);
-    write_run_info(&sheet);
-    write_run_values(&sheet);
+    write_runs(&sheet);
     write_steps(&sheet);
     write_ranks(&sheet);
-    write_devices(&sheet);
     write_standstill(&sheet, view);
     pthread_mutex_unlock(&view->lock);
     if (!sheet.failed)

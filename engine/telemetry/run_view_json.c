@@ -372,21 +372,8 @@ static void add_process(void *list, int process, const char *name, int64_t bytes
                                     name, "bytes", (json_int_t)bytes, "cpu", cpu));
 }
 
-/* A rank that is a process has the name "rank 1".  The memory of a run that is replayed
- * is unknown. */
-static json_t *memory_json(bool was_kept)
-{
-    if (was_kept)
-        return json_object();
-    json_t *processes = json_array();
-    pl_memory_children(add_process, processes);
-    return json_pack("{s:I, s:I, s:f, s:f, s:i, s:o}", "used",
-                     (json_int_t)pl_memory_used(), "free", (json_int_t)pl_memory_free(),
-                     "cpu", pl_cpu_used(), "time", (double)pl_now() * 1e-9, "processors",
-                     (int)sysconf(_SC_NPROCESSORS_ONLN), "processes", processes);
-}
-
-/* Without items: points and log lines. */
+/* Without items: points and log lines.  A rank that is a process has the name "rank 1"
+ * in the memory, which is unknown for a run that is replayed. */
 static char *state_tell(void *self)
 {
     state_t *s = self;
@@ -398,7 +385,16 @@ static char *state_tell(void *self)
     pthread_mutex_unlock(&b->lock);
     if (s->ticks++ % MEMORY_TICKS == 0) {
         json_decref(s->memory);
-        s->memory = memory_json(was_kept);
+        json_t *processes = was_kept ? NULL : json_array();
+        if (!was_kept)
+            pl_memory_children(add_process, processes);
+        s->memory = was_kept ? json_object()
+                             : json_pack("{s:I, s:I, s:f, s:f, s:i, s:o}", "used",
+                                         (json_int_t)pl_memory_used(), "free",
+                                         (json_int_t)pl_memory_free(), "cpu",
+                                         pl_cpu_used(), "time", (double)pl_now() * 1e-9,
+                                         "processors", (int)sysconf(_SC_NPROCESSORS_ONLN),
+                                         "processes", processes);
     }
     return written(json_pack("{s:i, s:o, s:O, s:o}", "version", 1, "state", state,
                              "memory", s->memory, "ranks", ranks));

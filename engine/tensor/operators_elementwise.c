@@ -84,24 +84,22 @@ static void gradient_binary(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_n
     }
 }
 
-static void gradient_where(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
-{
-    const pl_node_t zero = pl_scalar(g, 0), x = pl_node_of(op->input[0]);
-    if (pl_wants(g, op, 1))
-        dx[1] = pl_sum_to(g, pl_where(g, x, dy, zero), pl_input_shape(g, op, 1));
-    if (pl_wants(g, op, 2))
-        dx[2] = pl_sum_to(g, pl_where(g, x, zero, dy), pl_input_shape(g, op, 2));
-}
-
 static void gradient_composed(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
                               pl_node_t *dx)
 {
     const pl_node_t x = pl_node_of(op->input[0]), y = pl_node_of(op->output[0]);
+    pl_node_t zero;
     switch (op->code) {
     case PL_OP_exp: dx[0] = pl_mul(g, dy, y); break;
     case PL_OP_log: dx[0] = pl_div(g, dy, x); break;
     case PL_OP_sqrt: dx[0] = pl_scale(g, pl_div(g, dy, y), 0.5); break;
-    case PL_OP_where: gradient_where(g, op, dy, dx); break;
+    case PL_OP_where:
+        zero = pl_scalar(g, 0);
+        if (pl_wants(g, op, 1))
+            dx[1] = pl_sum_to(g, pl_where(g, x, dy, zero), pl_input_shape(g, op, 1));
+        if (pl_wants(g, op, 2))
+            dx[2] = pl_sum_to(g, pl_where(g, x, zero, dy), pl_input_shape(g, op, 2));
+        break;
     default: gradient_binary(g, op, dy, dx); break;
     }
 }

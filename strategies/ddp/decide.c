@@ -61,20 +61,6 @@ static int names_take(pl_bytes_t list, pl_body_t *body, pl_error_t *err)
     return code;
 }
 
-static int names_reply(const pl_ddp_t *ddp, pl_sync_point_t *point, pl_bytes_t theirs,
-                       pl_error_t *err)
-{
-    pl_body_t own, first;
-    int code = names_take(pl_messages_bytes(&point->messages), &own, err);
-    if (code == PL_OK)
-        code = names_take(theirs, &first, err);
-    if (code == PL_OK)
-        code = names_compare(ddp, own.metric_names_reply.names,
-                             first.metric_names_reply.names, err);
-    return code == PL_OK ? pl_reply_metric_names(point->call, &first.metric_names_reply)
-                         : code;
-}
-
 /* The bytes are read where the control buffer has them: the reply copies them. */
 static void messages_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t *failure)
 {
@@ -87,10 +73,21 @@ static void messages_end(pl_ddp_t *ddp, pl_sync_point_t *point, const pl_error_t
     }
     const pl_bytes_t messages = {decided->bytes, decided->length};
     const bool objected = point->polls && decided->poll > 0;
-    if (!point->compares)
+    if (!point->compares) {
         pl_reply_decide(point->call,
                         &(pl_decide_reply_t){.messages = messages, .objected = objected});
-    else if (names_reply(ddp, point, messages, &err) != PL_OK)
+        return;
+    }
+    pl_body_t own, first;
+    int code = names_take(pl_messages_bytes(&point->messages), &own, &err);
+    if (code == PL_OK)
+        code = names_take(messages, &first, &err);
+    if (code == PL_OK)
+        code = names_compare(ddp, own.metric_names_reply.names,
+                             first.metric_names_reply.names, &err);
+    if (code == PL_OK)
+        code = pl_reply_metric_names(point->call, &first.metric_names_reply);
+    if (code != PL_OK)
         pl_call_fail(point->call, &err);
 }
 

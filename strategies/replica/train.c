@@ -420,30 +420,25 @@ static bool objective_send(pl_replica_t *r, pl_objective_state_t *o)
     }
 }
 
-/* The first objective that is not sent completely; NULL: none may be sent. */
-static pl_objective_state_t *objective_next(pl_replica_t *r)
-{
-    pl_pipeline_t *pipeline = r->pipeline;
-    for (pl_inflight_t *f; (f = pipeline->sending); pipeline->sending = f->next) {
-        if (f->failure.code != PL_OK) {
-            pl_train_pipeline_take(r, PL_PIPELINE_ON_FAULT);
-            return NULL;
-        }
-        for (; pipeline->objective < r->objectives; pipeline->objective++) {
-            pl_objective_state_t *o = &f->objective[pipeline->objective];
-            if (pl_objective_is_due(r, o) && o->stages.phase != PL_OBJECTIVE_SENT)
-                return o;
-        }
-        pipeline->objective = 0;
-    }
-    return NULL;
-}
-
+/* Sends the objectives in order, each completely before the next. */
 void pl_train_advance(pl_replica_t *r)
 {
-    pl_objective_state_t *o;
-    while ((o = objective_next(r)) && objective_send(r, o))
-        continue;
+    pl_pipeline_t *pipeline = r->pipeline;
+    for (pl_inflight_t *f; (f = pipeline->sending);) {
+        if (f->failure.code != PL_OK) {
+            pl_train_pipeline_take(r, PL_PIPELINE_ON_FAULT);
+            return;
+        }
+        pl_objective_state_t *o = &f->objective[pipeline->objective];
+        if (pipeline->objective >= r->objectives) {
+            pipeline->objective = 0;
+            pipeline->sending = f->next;
+        } else if (!pl_objective_is_due(r, o) || o->stages.phase == PL_OBJECTIVE_SENT) {
+            pipeline->objective++;
+        } else if (!objective_send(r, o)) {
+            return;
+        }
+    }
 }
 
 void pl_train_resend(pl_replica_t *r, int objective)
