@@ -179,6 +179,8 @@ typedef enum pl_option_type {
     PL_OPTION_COMPONENTS,     /* one component or a list of them; for data sources only */
     PL_OPTION_SPAN,           /* pl_span_t */
     PL_OPTION_WORD,           /* an enum: the place of the word in range, from 0 */
+    PL_OPTION_JSON,           /* const char *, any JSON, which the component reads itself;
+                                 owned by the binding */
 } pl_option_type_t;
 
 /* Name patterns, wherever an option takes them: '*' matches any text, dots included; '?'
@@ -191,12 +193,19 @@ typedef struct pl_option {
     const char *name;                                       /* "hidden" */
     pl_option_type_t type;
     size_t offset;            /* of the field in the component's struct */
-    const char *fallback;     /* default, as JSON: "128", "[128]", "\"relu\"". NULL: the
-                                 option is required. "\"auto\"": the value comes from the
-                                 data info of the same name, unless range lists auto as a
-                                 word. Component: "auto" or none ("null"). Float: "null"
-                                 is NaN, no value. Integer: "false" if true may stand for
-                                 1 */
+    const char *fallback;     /* default, as JSON: "128",
+                                 "[128]", "\"relu\"". NULL:
+                                 the option is required.
+                                 "\"auto\"": the value comes
+                                 from the data info of the
+                                 same name, unless range
+                                 lists auto as a word; an
+                                 integer whose range has 0 is
+                                 0 without it. Component:
+                                 "auto" or none ("null").
+                                 Float: "null" is NaN, no
+                                 value. Integer: "false" if
+                                 true may stand for 1 */
     const char *range;        /* numbers: "1..", "0..1", "(0..1]"; text: "relu|gelu|tanh";
                                  word: the same, in the order of the enum;
                                  component: its role  [any value] */
@@ -231,6 +240,8 @@ typedef struct pl_option {
     PL_FIELD_(type, field, PL_OPTION_COMPONENT, fallback, role, help)
 #define PL_GROUPS(type, field, help) \
     PL_FIELD_(type, field, PL_OPTION_GROUPS, "[]", NULL, help)
+#define PL_JSON(type, field, help) \
+    PL_FIELD_(type, field, PL_OPTION_JSON, NULL, NULL, help)
 #define PL_OPTIONS_END \
     { \
         NULL, PL_OPTION_END, 0, NULL, NULL, NULL \
@@ -244,8 +255,9 @@ typedef struct pl_option {
     size_t size;      /* of the component's struct: zeroed, then its options are set */ \
     const pl_option_t *options; /* [none] */ \
     /* Checks that the options work together, before anything starts, on any thread. \
-     * NULL: they do; otherwise the name of the option to change, with the reason in \
-     * err.  Not called while an option is left to the data  [they do] */ \
+     * NULL: they do; otherwise the name of the option to change, or the place in its \
+     * JSON ("layers.3"), with the reason in err.  Not called while an option is left to \
+     * the data  [they do] */ \
     const char *(*check)(const void *self, pl_error_t *err)
 
 typedef struct pl_component {

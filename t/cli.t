@@ -744,6 +744,26 @@ predict_writes_classes() {
         "and the result last, with the members that apply"
 }
 
+# layers - prints run.json with these layers
+layers() {
+    sed "s/\"module\": *{[^}]*}/\"module\": {\"name\": \"layers\", \"layers\": [$1]}/" run.json
+}
+
+a_list_of_layers_is_a_model() {
+    layers '"linear 16", "silu", {"residual": ["layer_norm", "linear 16"]}, "linear auto"' >layers.json
+    like "$(cat layers.json)" '"name": "layers"' "the run file has layers"
+    try "$paceline" fit layers.json --set trainer.run_name=layers --set trainer.max_epochs=20
+    is "$status" 0 "it is trained: $err"
+    try "$paceline" predict layers.json --checkpoint runs/layers
+    paste -d ' ' <(cut -d , -f 3 points.csv) - <<<"$out" >both
+    ok "nearly all predictions are right" test "$(awk '$1 == $2' both | wc -l)" -ge 270
+    layers '"linear 16",\n    "conv 8 3", "linear auto"' >layers.json
+    refused 2 'layers.json:3:5: "module.layers.1", conv 8 3: conv2d takes .*, got \[[0-9]+, 16\]' \
+        fit layers.json --set trainer.launcher=spawn --set trainer.devices=2
+    layers '"linear 16", "tahn"' >layers.json
+    refused 2 'layers.json:[0-9:]+ "module.layers.1": there is no layer "tahn": did you mean "tanh"' fit layers.json
+}
+
 a_callback_may_take_all_predictions() {
     try "$paceline" predict run.json --checkpoint runs/classes --set 'callbacks=[{"name":"prediction_writer"}]'
     is "$status$out" 0 "nothing is left to print, which is no failure"
@@ -1174,6 +1194,7 @@ run validate_and_test_refuse_what_they_cannot_do trains
 run tune_suggests_a_learning_rate trains
 run tune_suggests_a_batch_size trains
 run predict_writes_classes trains
+run a_list_of_layers_is_a_model trains
 run a_callback_may_take_all_predictions trains
 run predict_continues_a_prompt trains
 run a_checkpoint_of_other_data_is_named trains

@@ -64,10 +64,10 @@ places() {
         done)
 }
 
-# lacks HEADING WORD - files of the engine with that word that the section does not name
+# lacks HEADING WORD - files of the engine with that word that the section does not name, except a user of all
 lacks() {
     (cd "$srcdir" && grep -rlwE --include='*.[chk]' --include='*.def' -- "$2" engine accelerators actors strategies) |
-        sort -u >with_word
+        grep -v '/layers_module.c$' | sort -u >with_word
     places "$1" | sort -u | comm -23 with_word -
 }
 

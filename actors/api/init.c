@@ -15,6 +15,7 @@
 #include "strategies/collectives/collective.h"
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/strategies.h"
+#include "tensor/layers_module.h"
 #include "tensor/precision.h"
 #ifdef HAVE_ONEDNN
 #include "accelerators/cpu/cpu.h"
@@ -24,15 +25,25 @@ static const pl_registration_t own_components[] = {
 #ifdef HAVE_ONEDNN
     {"accelerator", &pl_cpu_accelerator},
 #endif
-    {"collective", &pl_best_collective},  {"collective", &pl_shm_collective},
-    {"collective", &pl_tcp_collective},   {"strategy", &pl_ddp_strategy},
-    {"strategy", &pl_elastic_strategy},   {"strategy", &pl_local_sgd_strategy},
-    {"strategy", &pl_single_strategy},    {"strategy", &pl_zero1_strategy},
-    {"launcher", &pl_external_launcher},  {"launcher", &pl_inline_launcher},
-    {"launcher", &pl_script_launcher},    {"launcher", &pl_spawn_launcher},
-    {"dataset", &pl_csv_dataset},         {"dataset", &pl_idx_dataset},
-    {"dataset", &pl_lines_dataset},       {"dataset", &pl_npy_dataset},
-    {"dataset", &pl_text_dataset},        PL_REGISTRATIONS_END,
+    {"collective", &pl_best_collective},
+    {"collective", &pl_shm_collective},
+    {"collective", &pl_tcp_collective},
+    {"strategy", &pl_ddp_strategy},
+    {"strategy", &pl_elastic_strategy},
+    {"strategy", &pl_local_sgd_strategy},
+    {"strategy", &pl_single_strategy},
+    {"strategy", &pl_zero1_strategy},
+    {"launcher", &pl_external_launcher},
+    {"launcher", &pl_inline_launcher},
+    {"launcher", &pl_script_launcher},
+    {"launcher", &pl_spawn_launcher},
+    {"dataset", &pl_csv_dataset},
+    {"dataset", &pl_idx_dataset},
+    {"dataset", &pl_lines_dataset},
+    {"dataset", &pl_npy_dataset},
+    {"dataset", &pl_text_dataset},
+    {"module", &pl_layers_module},
+    PL_REGISTRATIONS_END,
 };
 
 /* What it reads lies in the memory of this process. */

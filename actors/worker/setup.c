@@ -335,6 +335,23 @@ static int module_show(void *self, const pl_body_t *reply, pl_error_t *err)
 }
 
 /* For viewers, and for pl_trainer_compile(), which alone waits for it. */
+/* The error of an option of the module, which begins with its key, has the option's place
+ * in the run file. */
+static bool module_failed(void *self, pl_error_t *error)
+{
+    static const char key_begins[] = "\"module.";
+    const pl_worker_t *w = self;
+    char text[PL_ERROR_TEXT], key[128];
+    snprintf(text, sizeof text, "%s", error->text);
+    const char *from = strstr(text, key_begins),
+               *to = from ? strchr(from + 1, '"') : NULL;
+    if (!to || to - from > (long)sizeof key)
+        return false;
+    snprintf(key, sizeof key, "%.*s", (int)(to - from) - 1, from + 1);
+    pl_options_fail(error, error->code, w->job->options, key, "%s", from);
+    return false;
+}
+
 static uint64_t plans_describe(void *self, pl_how_t how, pl_error_t *err)
 {
     pl_worker_t *w = self;
@@ -519,8 +536,9 @@ static const pl_sequence_step_t steps[] = {
     {"reading the first weights", first_weights_read, first_weights_known},
     {"opening the data", data_open, data_opened},
     {"comparing the data with rank 0", data_compare, data_compared, .all_ranks = true},
-    {"compiling the module's objectives", module_set_up, module_show},
-    {NULL, plans_describe, plans_described},
+    {"compiling the module's objectives", module_set_up, module_show,
+     .on_error = module_failed},
+    {NULL, plans_describe, plans_described, .on_error = module_failed},
     {"importing weights", weights_import, weights_imported, .on_error = import_failed},
     {"making the run directory", run_dir_make, run_dir_made},
     {"completing the checkpoint that the run resumes from", checkpoint_finish},

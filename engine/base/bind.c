@@ -29,6 +29,8 @@ static json_t *choose(const pl_option_t *option, const json_t *object,
     bool automatic = pl_option_is_automatic(option) && (!given || pl_is_auto(given));
     if (automatic && option->type != PL_OPTION_COMPONENT) {
         value = json_object_get(auto_values, option->name);
+        if (!value && option->type == PL_OPTION_INT && pl_option_may_be_zero(option))
+            return json_integer(0);
         if (!value) {
             pl_fail(err, PL_EINVAL,
                     "needs \"%s\", which the data does not provide (%s): "
@@ -103,7 +105,7 @@ static int bind_option(json_t *values, const pl_option_t *option, const json_t *
         rc = pl_fail(err, rc, "\"%s\" %s", option->name, err->text);
     else if (option->type == PL_OPTION_COMPONENT)
         rc = bind_choice(values, option, value, field);
-    else if (option->type == PL_OPTION_GROUPS) {
+    else if (option->type == PL_OPTION_GROUPS || option->type == PL_OPTION_JSON) {
         json_t *text = text_as_json(json_incref(value));
         *(const char **)field = json_string_value(text);
         rc = json_object_set_new(values, option->name, text) == 0 ? PL_OK : PL_ENOMEM;

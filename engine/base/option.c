@@ -435,6 +435,13 @@ static int read_groups(const pl_option_t *option, const json_t *value, void *fie
     return fits ? PL_OK : fail_value(option, value, "a list of objects", NULL, err);
 }
 
+static int read_json(const pl_option_t *option, const json_t *value, void *field,
+                     pl_error_t *err)
+{
+    (void)option, (void)value, (void)field, (void)err;
+    return PL_OK;
+}
+
 static int read_components(const pl_option_t *option, const json_t *value, void *field,
                            pl_error_t *err)
 {
@@ -464,6 +471,7 @@ int pl_option_read(const pl_option_t *option, const json_t *value, void *field,
         [PL_OPTION_TEXTS] = read_texts,         [PL_OPTION_GROUPS] = read_groups,
         [PL_OPTION_INTERVAL] = read_interval,   [PL_OPTION_COMPONENTS] = read_components,
         [PL_OPTION_SPAN] = read_span,           [PL_OPTION_WORD] = read_text,
+        [PL_OPTION_JSON] = read_json,
     };
     return readers[option->type](option, value, field, err);
 }
@@ -495,6 +503,13 @@ bool pl_option_is_automatic(const pl_option_t *option)
            && !a_word_like_others;
 }
 
+bool pl_option_may_be_zero(const pl_option_t *option)
+{
+    pl_range_t range;
+    return option->range && pl_range_parse(option->range, &range, NULL) == PL_OK
+           && pl_range_holds_integer(&range, 0);
+}
+
 bool pl_is_auto(const json_t *value)
 {
     return json_is_string(value) && !strcmp(json_string_value(value), "auto");
@@ -516,6 +531,7 @@ static const size_t field_bytes[] = {
     [PL_OPTION_INTERVAL] = sizeof(pl_amount_t),
     [PL_OPTION_SPAN] = sizeof(pl_span_t),
     [PL_OPTION_WORD] = sizeof(int),
+    [PL_OPTION_JSON] = sizeof(const char *),
 };
 
 /* The mistakes in one entry of a component's table; err is not NULL. */

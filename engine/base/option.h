@@ -39,6 +39,9 @@ json_t *pl_option_fallback(const pl_option_t *option, pl_error_t *err);
 
 /* Whether the default is "auto", which stands for the data info of the same name. */
 bool pl_option_is_automatic(const pl_option_t *option);
+
+/* Whether an integer may be 0: data without info for an automatic one then means 0. */
+bool pl_option_may_be_zero(const pl_option_t *option);
 /* Whether the value is the text "auto". */
 bool pl_is_auto(const json_t *value);
 

@@ -338,9 +338,21 @@ static int check_together(const checker_t *c, const path_t *path, const char *ro
     pl_instance_release(&instance);
     if (!key)
         return PL_OK;
-    const path_t at = {.up = path, .key = key};
-    return fail_at(c, json_object_get(value, key) ? &at : path, PL_JSON_VALUE, why.code,
-                   "\"%s\": %s", show_path(&at, shown), why.text);
+    enum { DEEPEST = 24 };
+    char words[PATH_TEXT], *rest = words;
+    path_t paths[DEEPEST];                             /* "layers.3": a place in a list */
+    const path_t *at = path;
+    snprintf(words, sizeof words, "%s", key);
+    for (int k = 0; k < DEEPEST && rest; k++) {
+        const char *word = strsep(&rest, ".");
+        const bool is_index = at != path && *word >= '0' && *word <= '9';
+        paths[k] = (path_t){.up = at,
+                            .key = is_index ? NULL : word,
+                            .index = is_index ? strtoull(word, NULL, 10) : 0};
+        at = &paths[k];
+    }
+    return fail_at(c, pl_json_get_path(value, key) ? at : path, PL_JSON_VALUE, why.code,
+                   "\"%s\": %s", show_path(at, shown), why.text);
 }
 
 /* `general` is a table of further keys in the same object  [none]. */

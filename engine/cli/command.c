@@ -130,6 +130,7 @@ const char *cli_option_type(const pl_option_t *option)
         [PL_OPTION_COMPONENTS] = "component or list of them",
         [PL_OPTION_SPAN] = "integer, MIN:MAX or [NUMBER, ...]",
         [PL_OPTION_WORD] = "text",
+        [PL_OPTION_JSON] = "JSON",
     };
     return type_names[option->type];
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tensor/graph.h"
+#include "tensor/layers_module.h"
 
 static const char *const head =
     "# Operators\n"
@@ -28,6 +29,19 @@ static const char *const head =
     "| function | value | class | gradient |\n"
     "|---|---|---|---|\n";
 
+static const char *const layers =
+    "\n"
+    "## Layers in a run file\n"
+    "\n"
+    "The layers of the module `layers` ([modules.md](modules.md)). What is in brackets "
+    "may be left out. B is the batch, T\n"
+    "tokens, C channels; `...` stands for any axes. An element-wise operator of one "
+    "input is a layer of the same name: `silu`,\n"
+    "`leaky_relu 0.1`.\n"
+    "\n"
+    "| layer | meaning |\n"
+    "|---|---|\n";
+
 static const char *const others =
     "\n"
     "## All other operators\n"
@@ -47,6 +61,13 @@ static void write_row(const char *name, const char *arguments, const char *meani
            meaning, precision, strcmp(rule, "constant") ? "yes" : "constant");
 }
 
+/* Whether the form begins with the first element-wise operator: all that follow are such,
+ * too. */
+static bool is_unary(const char *form)
+{
+    return strcmp(form, "neg") == 0;
+}
+
 int main(void)
 {
     static const char *const numbers_of[] = {"x", "x, f", "x, f, h"};
@@ -61,6 +82,10 @@ int main(void)
     write_row("dropout", "x, p",
               "0 with probability p, else x / (1 - p), in training; else x", "promote",
               "linear");
+    fputs(layers, stdout);
+    pl_layer_info_t layer;
+    for (int k = 0; pl_layer_at(k, &layer) && !is_unary(layer.form); k++)
+        printf("| `%s` | %s |\n", layer.form, layer.help);
     fputs(others, stdout);
     bool is_element = false;
 #define PL_OPERATOR(name, inputs, outputs, precision, kind, meaning) \

@@ -1,0 +1,443 @@
+/* layers_module.c - the module "layers": a model as a list of layers in a run file
+ *
+ * A layer is a text such as "conv 32 3 same", or an object with lists of its own.
+ * Each layer takes the result of the layer before it.  Its place in the list names its
+ * parameters: "0.weight", "3.residual.1.bias", as torch.nn.Sequential would.  The
+ * check of a run file builds nothing: it reads the texts against the table of
+ * layers_table.c. */
+#include "tensor/layers_module.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/suggestion.h"
+#include "base/utf8.h"
+#include "tensor/model.h"
+#include "tensor/operators.h"
+
+enum { LOSS_AUTO, LOSS_CROSS_ENTROPY, LOSS_BCE, LOSS_MSE, LOSS_L1, LOSS_HUBER };
+
+typedef struct layers {
+    const char *layers;                                     /* JSON */
+    int loss;
+    int64_t classes;
+} layers_t;
+
+static const pl_option_t layers_options[] = {
+    PL_JSON(layers_t, layers, "the layers, in order: \"linear 128\", \"relu\", …"),
+    PL_WORD(layers_t, loss, "\"auto\"", "auto|cross_entropy|bce|mse|l1|huber",
+            "loss; auto: cross_entropy for classes, mse for values"),
+    PL_INT(layers_t, classes, "\"auto\"", "0..",
+           "number of classes, which \"linear auto\" has; 0: there are none"),
+    PL_OPTIONS_END,
+};
+
+/* ---- The words of a layer ---- */
+
+/* "conv 32 3 same stride=2": a name, numbers in order, flags, and numbers by name. */
+typedef struct words {
+    char word[PL_LAYER_WORDS][PL_LAYER_WORD];
+    int count;
+} words_t;
+
+int pl_layer_fail(pl_layer_builder_t *b, const char *format, ...)
+{
+    char text[PL_ERROR_TEXT];
+    va_list args;
+    va_start(args, format);
+    pl_text_print(text, sizeof text, format, args);
+    va_end(args);
+    if (b->err)
+        return pl_fail(b->err, PL_EINVAL, "%s", text);
+    pl_graph_fail(b->g, PL_EINVAL, "%s", text);
+    return PL_EINVAL;
+}
+
+static int words_split(pl_layer_builder_t *b, const char *text, words_t *words)
+{
+    *words = (words_t){.count = 0};
+    for (const char *at = text + strspn(text, " "); *at; at += strspn(at, " ")) {
+        const size_t length = strcspn(at, " ");
+        if (words->count == PL_LAYER_WORDS || length >= PL_LAYER_WORD)
+            return pl_layer_fail(
+                b,
+                "a layer has at most %d words of up to %d characters, not "
+                "\"%.80s\"",
+                PL_LAYER_WORDS, PL_LAYER_WORD - 1, text);
+        memcpy(words->word[words->count++], at, length);
+        at += length;
+    }
+    return words->count ? PL_OK : pl_layer_fail(b, "a layer has a name, not \"\"");
+}
+
+/* ---- A layer from its words ---- */
+
+/* The table's entry for argument `index`: its name in `name`, how it ends in *kind, and
+ * its default.  False: there is no such argument. */
+static bool argument_at(const pl_layer_rule_t *layer, int index, char name[PL_LAYER_WORD],
+                        char *kind, double *fallback)
+{
+    const char *at = layer->arguments;
+    for (; index > 0 && *at; index--)
+        at += strcspn(at, " ") + (at[strcspn(at, " ")] == ' ');
+    const size_t length = strcspn(at, ":=?$ ");
+    if (!*at)
+        return false;
+    snprintf(name, PL_LAYER_WORD, "%.*s", (int)length, at);
+    *kind = at[length];
+    *fallback = *kind == '=' ? strtod(at + length + 1, NULL) : 0;
+    return true;
+}
+
+/* "linear units [no_bias]": what may be left out is in brackets. */
+static const char *form_of(const pl_layer_rule_t *layer, char text[PL_LAYER_FORM])
+{
+    char name[PL_LAYER_WORD], kind;
+    double fallback;
+    size_t used = (size_t)snprintf(text, PL_LAYER_FORM, "%s", layer->name);
+    for (int k = 0; argument_at(layer, k, name, &kind, &fallback) && used < PL_LAYER_FORM;
+         k++)
+        used += (size_t)snprintf(text + used, PL_LAYER_FORM - used,
+                                 kind == '='   ? " [%s=%g]"
+                                 : kind == '?' ? " [%s]"
+                                               : " %s",
+                                 name, fallback);
+    return text;
+}
+
+bool pl_layer_at(int k, pl_layer_info_t *info)
+{
+    if (k >= pl_layer_count)
+        return false;
+    form_of(&pl_layer_table[k], info->form);
+    info->help = pl_layer_table[k].help;
+    return true;
+}
+
+static int argument_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
+                         const char *name, const char *text, double *value)
+{
+    char *end;
+    *value = strtod(text, &end);
+    if (!strcmp(name, "units") && !strcmp(text, "auto")) {
+        *value = 0;
+        return PL_OK;
+    }
+    if (end == text || *end)
+        return pl_layer_fail(b, "%s takes a number for %s, not \"%s\"", layer->name, name,
+                             text);
+    const bool is_size = strchr(layer->arguments, ':') && *value < 1
+                         && (!strcmp(name, "units") || !strcmp(name, "channels")
+                             || !strcmp(name, "kernel") || !strcmp(name, "heads")
+                             || !strcmp(name, "rows") || !strcmp(name, "width"));
+    return is_size ? pl_layer_fail(b, "%s takes %s of at least 1, not %s", layer->name,
+                                   name, text)
+                   : PL_OK;
+}
+
+/* Where a word belongs: a flag, or NAME=VALUE; -1: it is the next number in order. */
+static int argument_named(const pl_layer_rule_t *layer, const char *word,
+                          const char **value)
+{
+    char name[PL_LAYER_WORD], kind;
+    double fallback;
+    for (int k = 0; argument_at(layer, k, name, &kind, &fallback); k++) {
+        const size_t length = strlen(name);
+        *value = word + length + 1;
+        if (kind == '?' ? !strcmp(word, name)
+                        : !strncmp(word, name, length) && word[length] == '=')
+            return k;
+    }
+    return -1;
+}
+
+static int arguments_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
+                          const words_t *words, pl_layer_arguments_t *a)
+{
+    char name[PL_LAYER_WORD], kind, form[PL_LAYER_FORM];
+    const char *value;
+    int next = 0, code = PL_OK;
+    *a = (pl_layer_arguments_t){{0}};
+    for (int k = 0; argument_at(layer, k, name, &kind, &a->value[k]); k++)
+        ;
+    for (int i = 1; i < words->count && code == PL_OK; i++) {
+        const char *word = words->word[i];
+        double unused;
+        int k = argument_named(layer, word, &value);
+        if (k < 0) {
+            value = word;
+            while (argument_at(layer, next, name, &kind, &unused)
+                   && (kind == '?' || a->is_given[next]))
+                next++;
+            k = next;
+        }
+        if (!argument_at(layer, k, name, &kind, &unused))
+            return pl_layer_fail(b, "%s has no argument \"%s\": write \"%s\"",
+                                 layer->name, word, form_of(layer, form));
+        a->is_given[k] = true;
+        if (kind == '$')
+            snprintf(a->text, PL_LAYER_WORD, "%s", value);
+        else if (kind != '?')
+            code = argument_read(b, layer, name, value, &a->value[k]);
+    }
+    for (int k = 0; code == PL_OK && argument_at(layer, k, name, &kind, &(double){0});
+         k++)
+        if ((kind == ':' || kind == '$') && !a->is_given[k])
+            code = pl_layer_fail(b, "%s needs %s: write \"%s\"", layer->name, name,
+                                 form_of(layer, form));
+    return code;
+}
+
+static pl_node_t text_build(pl_layer_builder_t *b, pl_node_t x, const char *text)
+{
+    words_t words;
+    pl_layer_arguments_t arguments;
+    char known[PL_SUGGESTION_TEXT];
+    const pl_layer_rule_t *layer = NULL;
+    if (words_split(b, text, &words) != PL_OK)
+        return PL_NO_NODE;
+    pl_suggestion_t nearest;
+    pl_suggestion_init(&nearest, words.word[0]);
+    for (int k = 0; k < pl_layer_count && !layer; k++) {
+        layer = strcmp(pl_layer_table[k].name, words.word[0]) ? NULL : &pl_layer_table[k];
+        pl_suggestion_offer(&nearest, pl_layer_table[k].name);
+    }
+    if (!layer) {
+        pl_layer_fail(b, "there is no layer \"%s\": %s", words.word[0],
+                      pl_suggestion_text(&nearest, known));
+        return PL_NO_NODE;
+    }
+    if (arguments_read(b, layer, &words, &arguments) != PL_OK || b->err)
+        return PL_NO_NODE;
+    if (layer->is_named)
+        return layer->build(b, x, &arguments);
+    pl_scope(b->g, "%s", b->path);
+    x = layer->build(b, x, &arguments);
+    pl_scope_end(b->g);
+    return x;
+}
+
+/* ---- Lists ---- */
+
+static pl_node_t list_build(pl_layer_builder_t *b, pl_node_t x, const json_t *list,
+                            const char *under);
+
+/* {"residual": [...]}: x plus the layers' result; with "shortcut" layers for x, too. */
+static pl_node_t residual_build(pl_layer_builder_t *b, pl_node_t x, const json_t *object)
+{
+    const json_t *shortcut = json_object_get(object, "shortcut");
+    const pl_node_t y = list_build(b, x, json_object_get(object, "residual"), "residual");
+    if (shortcut)
+        x = list_build(b, x, shortcut, "shortcut");
+    return b->err || b->g->error.code ? PL_NO_NODE : pl_add(b->g, x, y);
+}
+
+/* {"repeat": 4, "layers": [...]}: the layers again and again, with their own
+ * parameters. */
+static pl_node_t repeat_build(pl_layer_builder_t *b, pl_node_t x, const json_t *object)
+{
+    const json_int_t times = json_integer_value(json_object_get(object, "repeat"));
+    if (times < 1 || times > 1000) {
+        pl_layer_fail(b, "repeat takes a number from 1 to 1000");
+        return PL_NO_NODE;
+    }
+    for (json_int_t k = 0; k < (b->err ? 1 : times); k++) {
+        char under[32];
+        snprintf(under, sizeof under, b->err ? "layers" : "%lld", (long long)k);
+        x = list_build(b, x, json_object_get(object, "layers"), under);
+    }
+    return x;
+}
+
+/* {"branches": [[...], [...]], "join": "concat", "axis": 1}: each of x, then joined. */
+static pl_node_t branches_build(pl_layer_builder_t *b, pl_node_t x, const json_t *object)
+{
+    const json_t *branches = json_object_get(object, "branches"),
+                 *join = json_object_get(object, "join"),
+                 *axis = json_object_get(object, "axis");
+    const char *how = join ? json_string_value(join) : "concat";
+    const size_t count = json_array_size(branches);
+    pl_node_t part[PL_OPERATOR_INPUTS];
+    if (count < 1 || count > PL_OPERATOR_INPUTS) {
+        pl_layer_fail(b, "branches takes a list of 1 to %d lists of layers",
+                      PL_OPERATOR_INPUTS);
+        return PL_NO_NODE;
+    }
+    if (!how || (strcmp(how, "concat") && strcmp(how, "add") && strcmp(how, "mul"))) {
+        pl_layer_fail(b, "join takes concat, add or mul");
+        return PL_NO_NODE;
+    }
+    for (size_t k = 0; k < count; k++) {
+        char under[32];
+        snprintf(under, sizeof under, "branches.%zu", k);
+        part[k] = list_build(b, x, json_array_get(branches, k), under);
+    }
+    if (b->err || b->g->error.code)
+        return PL_NO_NODE;
+    if (!strcmp(how, "concat"))
+        return pl_concat(b->g, part, (int)count,
+                         axis ? (int)json_integer_value(axis) : 1);
+    x = part[0];
+    for (size_t k = 1; k < count; k++)
+        x = !strcmp(how, "add") ? pl_add(b->g, x, part[k]) : pl_mul(b->g, x, part[k]);
+    return x;
+}
+
+static pl_node_t object_build(pl_layer_builder_t *b, pl_node_t x, const json_t *object)
+{
+    static const struct {
+        const char *key, *others;
+        pl_node_t (*build)(pl_layer_builder_t *b, pl_node_t x, const json_t *object);
+    } forms[] = {{"residual", "shortcut", residual_build},
+                 {"repeat", "layers", repeat_build},
+                 {"branches", "join axis", branches_build}};
+    for (size_t k = 0; k < sizeof forms / sizeof *forms; k++) {
+        const char *key;
+        json_t *value;
+        if (!json_object_get(object, forms[k].key))
+            continue;
+        json_object_foreach((json_t *)object, key, value)
+            if (strcmp(key, forms[k].key) && !strstr(forms[k].others, key)) {
+                pl_layer_fail(b, "\"%s\" does not go with \"%s\", but %s does", key,
+                              forms[k].key, forms[k].others);
+                return PL_NO_NODE;
+            }
+        return forms[k].build(b, x, object);
+    }
+    pl_layer_fail(
+        b, "an object among the layers has \"residual\", \"repeat\" or \"branches\"");
+    return PL_NO_NODE;
+}
+
+/* The error of a graph begins with the layer in place of its scope. */
+static void error_place(pl_layer_builder_t *b, const char *layer)
+{
+    char text[PL_ERROR_TEXT], scope[PL_LAYER_PATH + 4];
+    if (b->err || b->has_place)
+        return;
+    b->has_place = true;
+    snprintf(text, sizeof text, "%s", b->g->error.text);
+    snprintf(scope, sizeof scope, "%s: ", b->path);
+    const size_t length = strlen(scope);
+    const char *rest = strncmp(text, scope, length) ? text : text + length;
+    pl_fail(&b->g->error, b->g->error.code, "\"module.layers.%s\"%s%s: %s", b->path,
+            layer ? ", " : "", layer ? layer : "", rest);
+}
+
+/* The layers of a list, one after the other.  `under` is its place in the path  [the
+ * module's own list]. */
+static pl_node_t list_build(pl_layer_builder_t *b, pl_node_t x, const json_t *list,
+                            const char *under)
+{
+    const size_t before = strlen(b->path);
+    if (!json_is_array(list) || json_array_size(list) == 0) {
+        pl_layer_fail(b, "%s takes a list of layers, such as [\"linear 128\", \"relu\"]",
+                      under ? under : "layers");
+        return PL_NO_NODE;
+    }
+    for (size_t k = 0; k < json_array_size(list); k++) {
+        const json_t *entry = json_array_get(list, k);
+        char place[48];
+        const int length = snprintf(place, sizeof place, "%s%s%s%zu", before ? "." : "",
+                                    under ? under : "", under ? "." : "", k);
+        if (before + (size_t)length >= PL_LAYER_PATH) {
+            pl_layer_fail(b, "lists of layers are nested too deep");
+            return PL_NO_NODE;
+        }
+        memcpy(b->path + before, place, (size_t)length + 1);
+        x = json_is_string(entry) ? text_build(b, x, json_string_value(entry))
+            : json_is_object(entry)
+                ? object_build(b, x, entry)
+                : (pl_layer_fail(b, "a layer is a text or an object"), PL_NO_NODE);
+        if (b->err ? b->err->code : b->g->error.code) {
+            error_place(b, json_string_value(entry));
+            return PL_NO_NODE;                              /* the path stays, for err */
+        }
+        b->path[before] = '\0';
+    }
+    return x;
+}
+
+/* ---- The module ---- */
+
+/* The place of a mistake lasts until the thread's next check. */
+static const char *layers_check(const void *self, pl_error_t *err)
+{
+    static _Thread_local char place[PL_LAYER_PATH + 16];
+    const layers_t *m = self;
+    pl_error_t why = {0};
+    json_t *list = pl_json_value(m->layers, strlen(m->layers), &why);
+    pl_layer_builder_t b = {.classes = m->classes, .err = &why};
+    if (list)
+        list_build(&b, PL_NO_NODE, list, NULL);
+    json_decref(list);
+    if (why.code == PL_OK)
+        return NULL;
+    pl_fail(err, why.code, "%s", why.text);
+    snprintf(place, sizeof place, b.path[0] ? "layers.%s" : "layers", b.path);
+    return place;
+}
+
+static pl_loss_t loss_of(pl_graph_t *g, int loss, pl_node_t x, pl_node_t y)
+{
+    switch (loss) {
+    case LOSS_CROSS_ENTROPY: {
+        pl_cross_entropy_options_t options = {0};
+        pl_node_t weights;
+        if (pl_has_input(g, "weight")) {
+            weights = pl_input(g, "weight");
+            options.weights = &weights;
+        }
+        return pl_cross_entropy(g, x, y, &options);
+    }
+    case LOSS_BCE: return pl_bce_with_logits(g, x, y, NULL);
+    case LOSS_L1: return pl_l1(g, x, y);
+    case LOSS_HUBER: return pl_huber(g, x, y, 1);
+    default: return pl_mse(g, x, y);
+    }
+}
+
+static void layers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    const layers_t *m = self;
+    pl_layer_builder_t b = {.g = g, .classes = m->classes};
+    json_t *list = pl_json_value(m->layers, strlen(m->layers), NULL);
+    if (!list) {
+        pl_graph_fail(g, PL_ENOMEM, "out of memory");
+        return;
+    }
+    pl_node_t x = list_build(&b, pl_input(g, "x"), list, NULL);
+    json_decref(list);
+    if (g->error.code)
+        return;
+    const bool has_target = pl_has_input(g, "y");
+    const pl_node_t y = has_target ? pl_input(g, "y") : PL_NO_NODE;
+    const bool is_class = has_target ? g->value[y.id].dtype != PL_F32 : m->classes > 0;
+    const int loss = m->loss != LOSS_AUTO ? m->loss
+                     : is_class           ? LOSS_CROSS_ENTROPY
+                                          : LOSS_MSE;
+    if (loss != LOSS_CROSS_ENTROPY && pl_shape_of(g, x).rank == 2 && pl_dim(g, x, 1) == 1
+        && (!has_target || pl_shape_of(g, y).rank == 1))
+        x = pl_flatten(g, x, 0);                            /* a number for a sample */
+    pl_output(g, loss == LOSS_CROSS_ENTROPY || loss == LOSS_BCE ? "logits" : "value", x);
+    if (stage == PL_PREDICT)
+        return;
+    pl_loss(g, loss_of(g, loss, x, y));
+    if (loss == LOSS_CROSS_ENTROPY)
+        pl_log(g, "acc", pl_accuracy(g, x, y, NULL), PL_ON_EPOCH);
+    else if (loss != LOSS_BCE)
+        pl_log(g, "mae", pl_mae(g, x, y), PL_ON_EPOCH);
+}
+
+const pl_module_ops_t pl_layers_module = {
+    .name = "layers",
+    .help = "a list of layers",
+    .size = sizeof(layers_t),
+    .options = layers_options,
+    .check = layers_check,
+    .step = layers_step,
+};

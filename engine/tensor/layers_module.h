@@ -1,0 +1,61 @@
+/* layers_module.h - the module "layers": a model as a list of layers in a run file
+ *
+ * layers_module.c reads the lists; layers_table.c has the layers. */
+#ifndef PL_TENSOR_LAYERS_MODULE_H
+#define PL_TENSOR_LAYERS_MODULE_H
+
+#include "tensor/graph.h"
+
+extern const pl_module_ops_t pl_layers_module;
+
+enum {
+    PL_LAYER_WORDS = 8,                                     /* of a layer */
+    PL_LAYER_WORD = 32,                                     /* bytes of a word */
+    PL_LAYER_KEPT = 16,                                     /* values that can be kept */
+    PL_LAYER_PATH = 64,
+    PL_LAYER_FORM = 128,
+};
+
+/* The arguments of a layer in the order of its table. */
+typedef struct pl_layer_arguments {
+    double value[PL_LAYER_WORDS];
+    bool is_given[PL_LAYER_WORDS];
+    char text[PL_LAYER_WORD];                          /* of an argument that is a name */
+} pl_layer_arguments_t;
+
+typedef struct pl_layer_builder {
+    pl_graph_t *g;
+    int64_t classes;                                        /* 0: none */
+    struct {
+        char name[PL_LAYER_WORD];
+        pl_node_t node;
+    } kept[PL_LAYER_KEPT];
+    int kept_count;
+    char path[PL_LAYER_PATH];                     /* of the layer: "3.residual.0" */
+    bool has_place;                               /* the graph's error says which layer */
+    pl_error_t *err;                              /* of a check, which builds nothing */
+} pl_layer_builder_t;
+
+/* An argument: "units:" is required, "stride=1" has a default, "same?" is a flag, "name$"
+ * is a text. */
+typedef struct pl_layer_rule {
+    const char *name, *arguments, *help;
+    pl_node_t (*build)(pl_layer_builder_t *b, pl_node_t x, const pl_layer_arguments_t *a);
+    bool is_named;                                /* opens a scope with its path itself */
+} pl_layer_rule_t;
+
+extern const pl_layer_rule_t pl_layer_table[];
+extern const int pl_layer_count;
+
+/* The error of a layer; returns PL_EINVAL. */
+int pl_layer_fail(pl_layer_builder_t *b, const char *format, ...) PL_PRINTF(2, 3);
+
+typedef struct pl_layer_info {
+    char form[PL_LAYER_FORM];                  /* "conv channels kernel [stride=1] …" */
+    const char *help;
+} pl_layer_info_t;
+
+/* The k-th layer, in the order of the documentation; false after the last. */
+bool pl_layer_at(int k, pl_layer_info_t *info);
+
+#endif

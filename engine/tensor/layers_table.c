@@ -1,0 +1,305 @@
+/* layers_table.c - the layers of the module "layers", one row each */
+#include <stdio.h>
+#include <string.h>
+
+#include "tensor/layers_module.h"
+#include "tensor/model.h"
+#include "tensor/operators.h"
+
+/* The width of the target: classes, or the numbers of a sample. */
+static int64_t width_of_target(pl_layer_builder_t *b)
+{
+    pl_graph_t *g = b->g;
+    char path[PL_LAYER_PATH + 16];
+    if (b->classes)
+        return b->classes;
+    if (pl_has_input(g, "y")) {
+        const pl_shape_t y = pl_shape_of(g, pl_input(g, "y"));
+        return y.rank > 1 ? y.dim[y.rank - 1] : 1;
+    }
+    snprintf(path, sizeof path, "%s.weight", b->path);
+    const pl_tensor_info_t *weight = g->model ? pl_model_find(g->model, path) : NULL;
+    return weight ? weight->shape.dim[0] : 1;
+}
+
+static pl_node_t build_linear(pl_layer_builder_t *b, pl_node_t x,
+                              const pl_layer_arguments_t *a)
+{
+    const pl_linear_options_t options = {.no_bias = a->is_given[1]};
+    const int64_t units = a->value[0] ? (int64_t)a->value[0] : width_of_target(b);
+    return pl_linear_with(b->g, b->path, x, units, &options);
+}
+
+static pl_node_t build_conv(pl_layer_builder_t *b, pl_node_t x,
+                            const pl_layer_arguments_t *a)
+{
+    const pl_conv_options_t options = {.kernel = (int64_t)a->value[1],
+                                       .stride = (int64_t)a->value[2],
+                                       .padding = a->is_given[4]
+                                                      ? ((int64_t)a->value[1] - 1) / 2
+                                                      : (int64_t)a->value[3],
+                                       .no_bias = a->is_given[5]};
+    if (a->is_given[4] && options.kernel % 2 == 0) {
+        pl_layer_fail(b, "same needs an odd kernel, got %lld", (long long)options.kernel);
+        return PL_NO_NODE;
+    }
+    return pl_conv2d(b->g, b->path, x, (int64_t)a->value[0], &options);
+}
+
+static pl_node_t build_pool(pl_layer_builder_t *b, pl_node_t x,
+                            const pl_layer_arguments_t *a)
+{
+    return pl_max_pool2d(b->g, x, (int64_t)a->value[0], (int64_t)a->value[1],
+                         (int64_t)a->value[2]);
+}
+
+/* The mean over all axes behind the channels. */
+static pl_node_t build_global_pool(pl_layer_builder_t *b, pl_node_t x,
+                                   const pl_layer_arguments_t *a)
+{
+    int axes[PL_DIMS], count = 0;
+    (void)a;
+    for (int i = 2; i < pl_shape_of(b->g, x).rank; i++)
+        axes[count++] = i;
+    return count ? pl_mean(b->g, x, axes, count, false) : x;
+}
+
+static pl_node_t build_flatten(pl_layer_builder_t *b, pl_node_t x,
+                               const pl_layer_arguments_t *a)
+{
+    return pl_flatten(b->g, x, (int)a->value[0]);
+}
+
+static pl_node_t build_dropout(pl_layer_builder_t *b, pl_node_t x,
+                               const pl_layer_arguments_t *a)
+{
+    return pl_dropout(b->g, x, a->value[0]);
+}
+
+static pl_node_t build_batch_norm(pl_layer_builder_t *b, pl_node_t x,
+                                  const pl_layer_arguments_t *a)
+{
+    return pl_batch_norm(b->g, b->path, x, a->value[0], a->value[1]);
+}
+
+static pl_node_t build_layer_norm(pl_layer_builder_t *b, pl_node_t x,
+                                  const pl_layer_arguments_t *a)
+{
+    return pl_layer_norm(b->g, b->path, x, a->value[0]);
+}
+
+static pl_node_t build_embedding(pl_layer_builder_t *b, pl_node_t x,
+                                 const pl_layer_arguments_t *a)
+{
+    return pl_embedding(b->g, b->path, x, (int64_t)a->value[0], (int64_t)a->value[1],
+                        pl_normal(a->value[2]));
+}
+
+/* A trained vector for each position of [B, T, C] is added. */
+static pl_node_t build_positions(pl_layer_builder_t *b, pl_node_t x,
+                                 const pl_layer_arguments_t *a)
+{
+    const pl_shape_t shape = pl_shape_of(b->g, x);
+    if (!b->g->error.code && shape.rank != 3)
+        pl_layer_fail(b, "positions takes x [B, T, C], got %s", PL_TEXT_OF(shape));
+    return pl_add(b->g, x,
+                  pl_param(b->g, "weight", PL_SHAPE(shape.dim[1], shape.dim[2]),
+                           pl_normal(a->value[0])));
+}
+
+/* Multi-head self-attention of [B, T, C], with its four linear layers. */
+static pl_node_t build_attention(pl_layer_builder_t *b, pl_node_t x,
+                                 const pl_layer_arguments_t *a)
+{
+    pl_graph_t *g = b->g;
+    const pl_shape_t s = pl_shape_of(g, x);
+    const int64_t heads = (int64_t)a->value[0];
+    if (!g->error.code && (s.rank != 3 || s.dim[2] % heads))
+        pl_layer_fail(
+            b, "attention takes x [B, T, C] with C a multiple of its %lld heads, got %s",
+            (long long)heads, PL_TEXT_OF(s));
+    if (g->error.code)
+        return PL_NO_NODE;
+    const pl_attention_options_t options = {.causal = a->is_given[1],
+                                            .dropout = a->value[2]};
+    const pl_node_t all = pl_linear(g, "qkv", x, 3 * s.dim[2]);
+    pl_node_t part[3];
+    for (int k = 0; k < 3; k++) {
+        part[k] = pl_slice(g, all, 2, k * s.dim[2], (k + 1) * s.dim[2]);
+        part[k] = pl_reshape(g, part[k],
+                             PL_SHAPE(s.dim[0], s.dim[1], heads, s.dim[2] / heads));
+        part[k] = pl_permute(g, part[k], (int[]){0, 2, 1, 3});
+    }
+    x = pl_attention(g, part[0], part[1], part[2], &options);
+    x = pl_reshape(g, pl_permute(g, x, (int[]){0, 2, 1, 3}), s);
+    return pl_linear(g, "proj", x, s.dim[2]);
+}
+
+static pl_node_t build_mean(pl_layer_builder_t *b, pl_node_t x,
+                            const pl_layer_arguments_t *a)
+{
+    return pl_mean(b->g, x, (int[]){(int)a->value[0]}, 1, false);
+}
+
+static pl_node_t build_max(pl_layer_builder_t *b, pl_node_t x,
+                           const pl_layer_arguments_t *a)
+{
+    return pl_max(b->g, x, (int)a->value[0], false);
+}
+
+static pl_node_t build_softmax(pl_layer_builder_t *b, pl_node_t x,
+                               const pl_layer_arguments_t *a)
+{
+    (void)a;
+    return pl_softmax(b->g, x);
+}
+
+static pl_node_t build_log_softmax(pl_layer_builder_t *b, pl_node_t x,
+                                   const pl_layer_arguments_t *a)
+{
+    return pl_log_softmax(b->g, x, (int)a->value[0]);
+}
+
+/* All axes but the first. */
+static pl_node_t build_reshape(pl_layer_builder_t *b, pl_node_t x,
+                               const pl_layer_arguments_t *a)
+{
+    pl_shape_t shape = {.rank = 1, .dim = {pl_dim(b->g, x, 0)}};
+    for (int k = 0; k < PL_DIMS - 1 && a->is_given[k]; k++)
+        shape.dim[shape.rank++] = (int64_t)a->value[k];
+    return pl_reshape(b->g, x, shape);
+}
+
+static pl_node_t build_input(pl_layer_builder_t *b, pl_node_t x,
+                             const pl_layer_arguments_t *a)
+{
+    (void)x;
+    return pl_input(b->g, a->text);
+}
+
+static pl_node_t build_output(pl_layer_builder_t *b, pl_node_t x,
+                              const pl_layer_arguments_t *a)
+{
+    pl_output(b->g, a->text, x);
+    return x;
+}
+
+static pl_node_t build_keep(pl_layer_builder_t *b, pl_node_t x,
+                            const pl_layer_arguments_t *a)
+{
+    if (b->kept_count == PL_LAYER_KEPT) {
+        pl_layer_fail(b, "at most %d results can be kept", PL_LAYER_KEPT);
+        return PL_NO_NODE;
+    }
+    memcpy(b->kept[b->kept_count].name, a->text, PL_LAYER_WORD);
+    b->kept[b->kept_count++].node = x;
+    return x;
+}
+
+/* The newest result that was kept under the name. */
+static pl_node_t kept(pl_layer_builder_t *b, const char *name)
+{
+    for (int k = b->kept_count - 1; k >= 0; k--)
+        if (!strcmp(b->kept[k].name, name))
+            return b->kept[k].node;
+    pl_layer_fail(b, "no layer before this one is \"keep %s\"", name);
+    return PL_NO_NODE;
+}
+
+static pl_node_t build_use(pl_layer_builder_t *b, pl_node_t x,
+                           const pl_layer_arguments_t *a)
+{
+    (void)x;
+    return kept(b, a->text);
+}
+
+static pl_node_t build_add(pl_layer_builder_t *b, pl_node_t x,
+                           const pl_layer_arguments_t *a)
+{
+    const pl_node_t other = kept(b, a->text);
+    return b->g->error.code ? PL_NO_NODE : pl_add(b->g, x, other);
+}
+
+static pl_node_t build_mul(pl_layer_builder_t *b, pl_node_t x,
+                           const pl_layer_arguments_t *a)
+{
+    const pl_node_t other = kept(b, a->text);
+    return b->g->error.code ? PL_NO_NODE : pl_mul(b->g, x, other);
+}
+
+static pl_node_t build_concat(pl_layer_builder_t *b, pl_node_t x,
+                              const pl_layer_arguments_t *a)
+{
+    const pl_node_t parts[] = {x, kept(b, a->text)};
+    return b->g->error.code ? PL_NO_NODE : pl_concat(b->g, parts, 2, (int)a->value[1]);
+}
+
+#define pl_log pl_log_of
+#define BUILD_0(name) \
+    static pl_node_t element_##name(pl_layer_builder_t *b, pl_node_t x, \
+                                    const pl_layer_arguments_t *a) \
+    { \
+        (void)a; \
+        return pl_##name(b->g, x); \
+    }
+#define BUILD_1(name) \
+    static pl_node_t element_##name(pl_layer_builder_t *b, pl_node_t x, \
+                                    const pl_layer_arguments_t *a) \
+    { \
+        return pl_##name(b->g, x, a->value[0]); \
+    }
+#define BUILD_2(name) \
+    static pl_node_t element_##name(pl_layer_builder_t *b, pl_node_t x, \
+                                    const pl_layer_arguments_t *a) \
+    { \
+        return pl_##name(b->g, x, a->value[0], a->value[1]); \
+    }
+#define PL_UNARY(name, numbers, precision, rounding, value, rule, slope, meaning) \
+    BUILD_##numbers(name)
+#define PL_BINARY(name, precision, rounding, value, rule, slope_x, slope_y, meaning)
+#define PL_TERNARY(name, precision, rounding, value, rule, meaning)
+#include "tensor/elementwise.def"
+#undef pl_log
+
+const pl_layer_rule_t pl_layer_table[] = {
+    {"linear", "units: no_bias?",
+     "x [..., K] -> [..., units]; auto: as wide as the target", build_linear, true},
+    {"conv", "channels: kernel: stride=1 padding=0 same? no_bias?",
+     "convolution of [B, C, H, W]; same: the result has the size of x", build_conv, true},
+    {"pool", "kernel: stride=0 padding=0", "largest of each window of [B, C, H, W]",
+     build_pool},
+    {"global_pool", "", "mean over all axes behind the channels", build_global_pool},
+    {"flatten", "from=1", "merges all axes from one on", build_flatten},
+    {"reshape", "size: size=0 size=0 size=0", "gives a sample other axes; one may be -1",
+     build_reshape},
+    {"dropout", "p:", "zeros with probability p in training", build_dropout},
+    {"batch_norm", "momentum=0.1 epsilon=1e-5", "over batch and space of [B, C, ...]",
+     build_batch_norm, true},
+    {"layer_norm", "epsilon=1e-5", "over the last axis", build_layer_norm, true},
+    {"embedding", "rows: width: deviation=1", "indices [...] -> [..., width]",
+     build_embedding, true},
+    {"positions", "deviation=0.02", "adds a trained vector to each position of [B, T, C]",
+     build_positions},
+    {"attention", "heads: causal? dropout=0", "self-attention of [B, T, C]",
+     build_attention},
+    {"softmax", "", "over the last axis", build_softmax},
+    {"log_softmax", "axis=-1", "its logarithm, over an axis", build_log_softmax},
+    {"mean", "axis:", "mean over an axis, which goes", build_mean},
+    {"max", "axis:", "largest along an axis, which goes", build_max},
+    {"input", "name$", "continues with a field of the data in place of x", build_input},
+    {"output", "name$", "makes x an output of predictions", build_output},
+    {"keep", "name$", "keeps x under a name", build_keep},
+    {"use", "name$", "continues with what was kept in place of x", build_use},
+    {"add", "name$", "adds what was kept", build_add},
+    {"mul", "name$", "multiplies by what was kept", build_mul},
+    {"concat", "name$ axis=1", "appends what was kept along an axis", build_concat},
+#define NUMBERS_0 ""
+#define NUMBERS_1 "f:"
+#define NUMBERS_2 "f: h:"
+#define PL_UNARY(name, numbers, precision, rounding, value, rule, slope, meaning) \
+    {#name, NUMBERS_##numbers, meaning, element_##name},
+#define PL_BINARY(name, precision, rounding, value, rule, slope_x, slope_y, meaning)
+#define PL_TERNARY(name, precision, rounding, value, rule, meaning)
+#include "tensor/elementwise.def"
+};
+const int pl_layer_count = sizeof pl_layer_table / sizeof *pl_layer_table;

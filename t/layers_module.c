@@ -1,0 +1,270 @@
+/* layers_module.c - tests of the module "layers": its lists give the graphs that the same
+ * calls in C give, and its mistakes are found with their places */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bind.h"
+#include "base/options.h"
+#include "tap.h"
+#include "tensor/layers_module.h"
+#include "tensor/model.h"
+
+static const pl_field_t row[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_I64, {0}}},
+                        value[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_F32, {0}}},
+                        image[] = {{"x", PL_F32, {3, {3, 8, 8}}}, {"y", PL_I64, {0}}},
+                        text[] = {{"x", PL_I64, {1, {5}}}, {"y", PL_I64, {1, {5}}}};
+
+/* The end of a classifier. */
+static void classify(pl_graph_t *g, pl_node_t x)
+{
+    pl_output(g, "logits", x);
+    pl_loss(g, pl_cross_entropy(g, x, pl_input(g, "y"), NULL));
+    pl_log(g, "acc", pl_accuracy(g, x, pl_input(g, "y"), NULL), PL_ON_EPOCH);
+}
+
+static void mlp(pl_graph_t *g)
+{
+    pl_node_t x = pl_silu(g, pl_linear(g, "0", pl_input(g, "x"), 8));
+    x = pl_leaky_relu(g, pl_clamp(g, x, -1, 2), 0.1);
+    classify(g, pl_linear(g, "4", x, 3));
+}
+
+static void values(pl_graph_t *g)
+{
+    const pl_linear_options_t plain = {.no_bias = true};
+    pl_node_t x = pl_gelu(g, pl_linear_with(g, "0", pl_input(g, "x"), 4, &plain));
+    const pl_node_t y = pl_input(g, "y");
+    x = pl_flatten(g, pl_linear(g, "2", x, 1), 0);
+    pl_output(g, "value", x);
+    pl_loss(g, pl_huber(g, x, y, 1));
+    pl_log(g, "mae", pl_mae(g, x, y), PL_ON_EPOCH);
+}
+
+static void residual(pl_graph_t *g)
+{
+    pl_node_t x = pl_input(g, "x"), y;
+    for (int k = 0; k < 2; k++) {
+        char name[32];
+        snprintf(name, sizeof name, "0.%d.0.residual.0", k);
+        y = pl_layer_norm(g, name, x, 1e-5);
+        snprintf(name, sizeof name, "0.%d.0.residual.1", k);
+        x = pl_add(g, x, pl_linear(g, name, y, 6));
+    }
+    y = pl_linear(g, "1.residual.0", x, 7);
+    x = pl_add(g, pl_linear(g, "1.shortcut.0", x, 7), y);
+    const pl_node_t part[] = {pl_linear(g, "2.branches.0.0", x, 2),
+                              pl_tanh(g, pl_linear(g, "2.branches.1.0", x, 3))};
+    classify(g, pl_linear(g, "3", pl_concat(g, part, 2, 1), 3));
+}
+
+static void cnn(pl_graph_t *g)
+{
+    pl_node_t x = pl_conv2d(g, "0", pl_input(g, "x"), 4,
+                            &(pl_conv_options_t){.kernel = 3, .stride = 1, .padding = 1});
+    const pl_node_t kept = x = pl_relu(g, pl_batch_norm(g, "1", x, 0.1, 1e-5));
+    x = pl_conv2d(g, "4", x, 4,
+                  &(pl_conv_options_t){.kernel = 5, .stride = 1, .padding = 2});
+    x = pl_max_pool2d(g, pl_add(g, x, kept), 2, 0, 0);
+    x = pl_conv2d(
+        g, "7", x, 5,
+        &(pl_conv_options_t){.kernel = 2, .stride = 2, .padding = 1, .no_bias = true});
+    x = pl_mean(g, x, (int[]){2, 3}, 2, false);
+    classify(g, pl_linear(g, "9", x, 3));
+}
+
+static void gpt(pl_graph_t *g)
+{
+    pl_node_t x = pl_embedding(g, "0", pl_input(g, "x"), 11, 8, pl_normal(0.02)), part[3];
+    x = pl_add(g, x, pl_param(g, "1.weight", PL_SHAPE(5, 8), pl_normal(0.02)));
+    const pl_node_t all = pl_linear(g, "2.residual.1.qkv",
+                                    pl_layer_norm(g, "2.residual.0", x, 1e-5), 24);
+    for (int k = 0; k < 3; k++) {
+        part[k] = pl_reshape(g, pl_slice(g, all, 2, k * 8, k * 8 + 8),
+                             PL_SHAPE(4, 5, 2, 4));
+        part[k] = pl_permute(g, part[k], (int[]){0, 2, 1, 3});
+    }
+    pl_node_t y = pl_attention(g, part[0], part[1], part[2],
+                               &(pl_attention_options_t){.causal = true});
+    y = pl_reshape(g, pl_permute(g, y, (int[]){0, 2, 1, 3}), PL_SHAPE(4, 5, 8));
+    x = pl_add(g, x, pl_linear(g, "2.residual.1.proj", y, 8));
+    classify(g, pl_linear(g, "3", x, 11));
+}
+
+static const struct {
+    const char *what, *module;
+    const pl_field_t *fields;
+    void (*in_c)(pl_graph_t *g);
+} models[] = {
+    {"a perceptron",
+     "{'layers': ['linear 8', 'silu', 'clamp -1 2', 'leaky_relu 0.1', 'linear auto'], "
+     "'classes': 3}",
+     row, mlp},
+    {"a model for values",
+     "{'layers': ['linear 4 no_bias', 'gelu', 'linear auto'], 'loss': 'huber'}", value,
+     values},
+    {"repeats, residuals and branches",
+     "{'layers': [{'repeat': 2, 'layers': [{'residual': ['layer_norm', 'linear 6']}]}, "
+     "{'residual': ['linear 7'], 'shortcut': ['linear 7']}, "
+     "{'branches': [['linear 2'], ['linear 3', 'tanh']], 'axis': 1}, 'linear auto'], "
+     "'classes': 3}",
+     row, residual},
+    {"a convolutional network with a bridge",
+     "{'layers': ['conv 4 3 same', 'batch_norm', 'relu', 'keep a', 'conv 4 5 same', "
+     "'add a', 'pool 2', 'conv 5 2 2 padding=1 no_bias', 'global_pool', 'linear auto'], "
+     "'classes': 3}",
+     image, cnn},
+    {"a transformer",
+     "{'layers': ['embedding 11 8 0.02', 'positions', {'residual': ['layer_norm', "
+     "'attention 2 causal']}, 'linear auto'], 'classes': 11}",
+     text, gpt},
+};
+
+/* The module from JSON with ' in place of ". */
+static bool module_make(pl_instance_t *instance, const char *quoted, pl_error_t *err)
+{
+    char json[1024];
+    snprintf(json, sizeof json, "%s", quoted);
+    for (char *at = json; (at = strchr(at, '\''));)
+        *at = '"';
+    json_t *given = json_loads(json, 0, NULL);
+    json_object_set_new(given, "name", json_string("layers"));
+    const pl_instance_request_t request = {.role = "module", .value = given};
+    const bool made = given && pl_instance_make(instance, &request, err) == PL_OK;
+    json_decref(given);
+    return made;
+}
+
+/* The hash of a training step, and the names and shapes of its tensors. */
+static uint32_t step_hash(const pl_field_t *fields, const pl_instance_t *instance,
+                          void (*in_c)(pl_graph_t *g), char names[1024], pl_error_t *err)
+{
+    pl_model_t *model = pl_model_new(NULL);
+    pl_graph_t *g = pl_graph_new(model, PL_TRAIN, fields, 2, 4, NULL);
+    if (in_c)
+        in_c(g);
+    else
+        pl_layers_module.step(g, instance->self, PL_TRAIN);
+    const bool is_right = pl_graph_check(g, err) == PL_OK
+                          && pl_graph_gradients(g, 4, false, err) == PL_OK;
+    const uint32_t hash = is_right ? pl_graph_hash(0, g) : 0;
+    size_t used = 0;
+    names[0] = '\0';
+    for (int k = 0; k < model->count && used < 900; k++)
+        used += (size_t)snprintf(names + used, 1024 - used, "%s ", model->tensor[k].name);
+    pl_graph_free(g);
+    pl_model_free(model);
+    return hash;
+}
+
+static void lists_give_the_graphs_of_c(void)
+{
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+        pl_instance_t instance = {0};
+        pl_error_t err = {0};
+        char ours[1024], theirs[1024];
+        if (!ok(module_make(&instance, models[k].module, &err), "%s: %s", models[k].what,
+                err.text))
+            continue;
+        const uint32_t hash = step_hash(models[k].fields, &instance, NULL, ours, &err),
+                       want = step_hash(models[k].fields, NULL, models[k].in_c, theirs,
+                                        &err);
+        ok(hash && hash == want, "the graph is the same %s", err.text);
+        is_text(ours, theirs, "and so are the names of its tensors");
+        pl_instance_release(&instance);
+    }
+}
+
+static void mistakes_have_a_place(void)
+{
+    static const struct {
+        const char *layers, *pattern;
+    } mistakes[] = {
+        {"[]", "^r:1:40: \"module.layers\": layers takes a list of layers, such as"},
+        {"['linear 3', 7]", "\"module.layers.1\": a layer is a text or an object$"},
+        {"['linear 3', 'sillu']", "\"module.layers.1\": there is no layer \"sillu\": did "
+                                  "you mean \"silu\"\\?$"},
+        {"['linear']", "\"module.layers.0\": linear needs units: write \"linear units "
+                       "\\[no_bias\\]\"$"},
+        {"['linear x']", "\"module.layers.0\": linear takes a number for units, not "
+                         "\"x\"$"},
+        {"['linear 0']", "linear takes units of at least 1, not 0$"},
+        {"['linear 3 4']", "linear has no argument \"4\": write \"linear units "
+                           "\\[no_bias\\]\"$"},
+        {"['relu 2']", "relu has no argument \"2\": write \"relu\"$"},
+        {"['conv 3 3 strid=2']", "conv has no argument \"strid=2\"|conv takes a number"},
+        {"['']", "\"module.layers.0\": a layer has a name"},
+        {"['a b c d e f g h i']", "a layer has at most 8 words"},
+        {"['relu', {'residual': ['tanh', 'linear']}]",
+         "\"module.layers.1.residual.1\": linear needs units"},
+        {"[{'residual': []}]", "\"module.layers.0\": residual takes a list of layers"},
+        {"[{'repeat': 0, 'layers': ['relu']}]", "repeat takes a number from 1 to 1000$"},
+        {"[{'repeat': 2}]", "takes a list of layers"},
+        {"[{'branches': [['relu']], 'join': 'min'}]", "join takes concat, add or mul$"},
+        {"[{'branches': 3}]", "branches takes a list of 1 to 8 lists of layers$"},
+        {"[{'residual': ['relu'], 'axis': 1}]",
+         "\"axis\" does not go with \"residual\", but shortcut does$"},
+        {"[{'wrong': 1}]", "an object among the layers has \"residual\", \"repeat\" or"},
+    };
+    for (size_t k = 0; k < sizeof mistakes / sizeof *mistakes; k++) {
+        char json[512];
+        pl_error_t err = {0};
+        snprintf(json, sizeof json,
+                 "{'module': {'name':'layers', 'layers': %s}, "
+                 "'optimizer': 'sgd', 'data': {'name': 'csv', "
+                 "'path': 'x'}}",
+                 mistakes[k].layers);
+        for (char *at = json; (at = strchr(at, '\''));)
+            *at = '"';
+        pl_options_t *o = pl_options_parse(json, "r", NULL);
+        ok(o && pl_options_check(o, &err) == PL_EINVAL, "%s is refused",
+           mistakes[k].layers);
+        like(err.text, mistakes[k].pattern, "with the place");
+        pl_options_free(o);
+    }
+}
+
+static void shapes_that_do_not_fit_name_the_layer(void)
+{
+    static const struct {
+        const char *module, *pattern;
+    } mistakes[] = {
+        {"{'layers': ['linear 4', 'conv 3 3'], 'classes': 3}",
+         "^\"module.layers.1\", conv 3 3: conv2d takes x \\[B, C, H, W\\].* got \\[4, "
+         "4\\]"},
+        {"{'layers': [{'residual': ['relu', 'linear 4']}], 'classes': 3}",
+         "^\"module.layers.0\": add takes shapes that broadcast.*\\[4, 6\\] and \\[4, "
+         "4\\]$"},
+        {"{'layers': [{'residual': ['relu', 'mean 5']}], 'classes': 3}",
+         "^\"module.layers.0.residual.1\", mean 5: mean takes an axis"},
+        {"{'layers': ['linear 3', 'add a'], 'classes': 3}",
+         "^\"module.layers.1\", add a: no layer before this one is \"keep a\"$"},
+        {"{'layers': ['attention 4'], 'classes': 3}",
+         "attention takes x \\[B, T, C\\] with C a multiple of its 4 heads, got"},
+        {"{'layers': ['positions'], 'classes': 3}",
+         "positions takes x \\[B, T, C\\], got"},
+        {"{'layers': ['conv 3 2 same'], 'classes': 3}",
+         "same needs an odd kernel, got 2$"},
+        {"{'layers': ['input z'], 'classes': 3}", "^\"module.layers.0\", input z: "},
+    };
+    for (size_t k = 0; k < sizeof mistakes / sizeof *mistakes; k++) {
+        pl_instance_t instance = {0};
+        pl_error_t err = {0};
+        char names[1024];
+        if (!ok(module_make(&instance, mistakes[k].module, &err), "%s", err.text))
+            continue;
+        is_int(step_hash(row, &instance, NULL, names, &err), 0, "%s is refused",
+               mistakes[k].module);
+        like(err.text, mistakes[k].pattern, "with the layer and the shape");
+        pl_instance_release(&instance);
+    }
+}
+
+int main(void)
+{
+    pl_init(NULL, NULL, NULL, NULL);
+    run(lists_give_the_graphs_of_c);
+    run(mistakes_have_a_place);
+    run(shapes_that_do_not_fit_name_the_layer);
+    return tap_done();
+}
