@@ -320,7 +320,7 @@ an_error_of_compiling_ahead_is_one_sentence() {
         "the error names the options"
     touch no-folder
     XDG_CACHE_HOME=$folder/ahead/no-folder ahead --card sm_90
-    is "$status$out" 1 "a cache that cannot be written to"
+    is "$status$out" 2 "a cache that cannot be written to"
     like "$err" 'kept 0 of [1-9][0-9]* pieces of kernels in .*no-folder/paceline, which cannot be written to' "the error reports it"
     try env PACELINE_CUDA_PATH="$stand_in" "$paceline" fit run.json --set trainer.accelerator.name=cuda \
         --set trainer.accelerator.compile_for=sm_90
@@ -409,6 +409,7 @@ large_batches_train_as_on_the_processor() {
     local accelerator
     for accelerator in cpu cuda; do
         with devices=1 fit run.json --set data.path=more.csv --set data.batch_size=960 --set trainer.max_epochs=3 \
+            --set trainer.step_timeout=600 \
             --set trainer.accelerator=$accelerator
         is "$status" 0 "a run on $accelerator: $err"
         sed -n 's/^val_loss  *//p' <<<"$out" >"loss.$accelerator"

@@ -8,13 +8,16 @@ mkdir tmp
 export TMPDIR=$folder/tmp top_srcdir=$srcdir PACELINE_PLUGIN_PATH=$PWD/plugins:$builddir/examples/.libs
 
 the_emulator_is_built_as_a_plug_in() {
-    local sources=("$srcdir"/t/{emulated_code,emulated_layers,emulator,kernel_texts,backend_emulated,streams}.c)
+    local sources=("$srcdir"/t/{emulated_code,emulated_layers,kernel_texts,backend_emulated,streams}.c) flags
+    flags=(-fPIC -O1 -g -D_GNU_SOURCE -I"$builddir" -I"$srcdir" -I"$srcdir/engine" -I"$srcdir/t")
     mkdir plugins
     echo '#include "t/backend_emulated.h"
 PL_PLUGIN({"accelerator", &emulated_accelerator})' >plugin.c
-    try "${cc[@]}" $(sanitized) -shared -fPIC -O1 -g -D_GNU_SOURCE \
-        -I"$builddir" -I"$srcdir" -I"$srcdir/engine" -I"$srcdir/t" plugin.c "${sources[@]}" -o plugins/emulated.so -lm -lpthread
-    is "$status$err" 0 "it can be built"
+    # As in Makefile.am: the emulator reports its fibers to ThreadSanitizer itself.
+    try "${cc[@]}" $(sanitized | sed 's/-fsanitize=thread/-DEMULATOR_TSAN/') "${flags[@]}" -c "$srcdir/t/emulator.c"
+    is "$status$err" 0 "the emulator can be built"
+    try "${cc[@]}" $(sanitized) -shared "${flags[@]}" plugin.c emulator.o "${sources[@]}" -o plugins/emulated.so -lm -lpthread
+    is "$status$err" 0 "and the plug-in"
     try "$paceline" list accelerators
     like "$out" '^emulated .*the emulator of a GPU' "the command lists it"
 }

@@ -145,7 +145,7 @@ a_failed_run_and_a_vanished_one_are_distinguished() {
     top 80 24 "$stream"
     shows '^1 +[0-9.]+ MiB'
     kill -KILL "$(rank 1)"
-    shows '^run .*has failed after [0-9]+ steps: .*rank 1' "a run that fails says so"
+    shows '^run .*has failed after [0-9]+ steps?: .*rank 1' "a run that fails says so"
     shows 'SIGKILL|signal 9|killed' "and why, in as many lines as it takes"
     wait "$pid"
     train

@@ -279,13 +279,17 @@ static void on_progress(pl_trainer_t *trainer, const pl_progress_t *progress, vo
 }
 
 /* A request may be wrong in ways that only the machine shows where it runs: files that
- * cannot be read or written, devices, ranks. */
+ * cannot be read or written, devices, ranks.  A device or a connection that fails is no
+ * such file. */
 static bool is_request_wrong(const pl_result_t *result)
 {
-    const int code = result->error.code;
+    const pl_error_t *error = &result->error;
+    const bool is_of_file = !strstr(error->where, "accelerator.")
+                            && !strstr(error->where, "collective.");
     return !result->begun
-           && (code == PL_EINVAL || code == PL_ENOTFOUND || code == PL_EEXIST
-               || code == PL_EUNSUPPORTED || code == PL_EIO || code == PL_EFORMAT);
+           && (error->code == PL_EINVAL || error->code == PL_ENOTFOUND
+               || error->code == PL_EEXIST || error->code == PL_EUNSUPPORTED
+               || error->code == PL_EFORMAT || (error->code == PL_EIO && is_of_file));
 }
 
 /* The place of an error precedes its text, unless the text contains it, or the error is a
