@@ -333,7 +333,7 @@ apart() {
     node=$(cat /proc/"$(cat pid.1)"/task/*/children)
     cat /proc/${node% }/task/*/children >victim
     kill -KILL $(cat victim)
-    holds 40 says err.0 'rank 1 proxy: .*the connection has ended' && touch noticed
+    holds 40 says err.0 'rank 1: warning: proxy: .*the connection has ended' && touch noticed
     holds 30 ended 0 && holds 30 ended 1 && touch over
 }
 
