@@ -77,18 +77,25 @@ static int rank_open(pl_rank_client_t *client, const pl_rank_links_t *links)
     return pl_rank_client_open(client, rig.queen, &ops, &spec, NULL);
 }
 
-static void a_second_job_is_refused(void)
+/* The links of a launcher with one rank. */
+static pl_rank_links_t *links_open(received_t *received)
 {
     static const pl_rank_receiver_ops_t ops = {message_came, event_came};
-    received_t received = {0};
-    pl_rank_client_t client;
-    rig_open_launcher();
     const pl_rank_links_spec_t spec = {.count = 1,
                                        .join_ms = 60000,
                                        .run = 7,
                                        .incarnation = 1};
+    rig_open_launcher();
     pl_rank_links_t *links = pl_rank_links_new(rig.queen, &spec, NULL);
-    pl_rank_links_attach(links, 0, &ops, &received, &received.outbox);
+    pl_rank_links_attach(links, 0, &ops, received, &received->outbox);
+    return links;
+}
+
+static void a_second_job_is_refused(void)
+{
+    received_t received = {0};
+    pl_rank_client_t client;
+    pl_rank_links_t *links = links_open(&received);
     is_int(rank_open(&client, links), PL_OK, "a rank");
     pl_job_t *job = job_new();
     for (uint64_t k = 1; k <= 2; k++)
@@ -108,16 +115,9 @@ static void a_second_job_is_refused(void)
 /* Where a leak is an error, nothing of the call may be left. */
 static void an_engine_closes_in_the_middle_of_a_job(void)
 {
-    static const pl_rank_receiver_ops_t ops = {message_came, event_came};
     received_t received = {0};
     pl_rank_client_t client;
-    rig_open_launcher();
-    const pl_rank_links_spec_t spec = {.count = 1,
-                                       .join_ms = 60000,
-                                       .run = 7,
-                                       .incarnation = 1};
-    pl_rank_links_t *links = pl_rank_links_new(rig.queen, &spec, NULL);
-    pl_rank_links_attach(links, 0, &ops, &received, &received.outbox);
+    pl_rank_links_t *links = links_open(&received);
     rank_open(&client, links);
     pl_job_t *job = job_new();
     pl_outbox_post(&received.outbox, PL_KIND_CALL, PL_MESSAGE_run, 1,
