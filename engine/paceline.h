@@ -1269,6 +1269,29 @@ PL_API pl_node_t pl_batch_norm(pl_graph_t *g, const char *name, pl_node_t x,
  * 0. */
 PL_API pl_node_t pl_layer_norm(pl_graph_t *g, const char *name, pl_node_t x,
                                double epsilon);
+typedef struct pl_norm_options {
+    double epsilon;               /* [1e-5; of pl_rms_norm() 2^-23] */
+    int axes;                     /* last axes that are normalized together, of
+                                     pl_layer_norm_with() and pl_rms_norm()  [1] */
+    bool no_bias;
+    bool no_weight;               /* no parameters at all */
+} pl_norm_options_t;
+/* Layer normalization over the last axes, whose shape NAME.weight and NAME.bias have.
+ * options [NULL: all defaults]. As torch.nn.LayerNorm. */
+PL_API pl_node_t pl_layer_norm_with(pl_graph_t *g, const char *name, pl_node_t x,
+                                    const pl_norm_options_t *options);
+/* x / sqrt(mean of x^2 + epsilon) times NAME.weight, over the last axes; never a bias. As
+ * torch.nn.RMSNorm. */
+PL_API pl_node_t pl_rms_norm(pl_graph_t *g, const char *name, pl_node_t x,
+                             const pl_norm_options_t *options);
+/* Normalization of x [B, C, ...] for each sample over C / groups channels and all of
+ * space. NAME.weight and NAME.bias [C]. As torch.nn.GroupNorm. */
+PL_API pl_node_t pl_group_norm(pl_graph_t *g, const char *name, pl_node_t x,
+                               int64_t groups, const pl_norm_options_t *options);
+/* The same over each channel of a sample. As torch.nn.InstanceNorm with affine; without
+ * it: no_weight. */
+PL_API pl_node_t pl_instance_norm(pl_graph_t *g, const char *name, pl_node_t x,
+                                  const pl_norm_options_t *options);
 /* Embedding: indices int32 or int64 [...] -> [..., width]; NAME.weight [rows, width]. */
 PL_API pl_node_t pl_embedding(pl_graph_t *g, const char *name, pl_node_t indices,
                               int64_t rows, int64_t width, pl_init_rule_t init);

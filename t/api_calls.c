@@ -354,7 +354,16 @@ static pl_node_t draw_layer(void)
     const pl_attention_options_t attention = {.causal = drawn_one_in(2),
                                               .dropout = drawn_double(),
                                               .mask = drawn_one_in(2) ? NULL : &mask};
-    switch (drawn_below(9)) {
+    const pl_norm_options_t norm = {.epsilon = drawn_double(),
+                                    .axes = drawn_int(),
+                                    .no_bias = drawn_one_in(2),
+                                    .no_weight = drawn_one_in(2)};
+    const pl_norm_options_t *norms = drawn_one_in(2) ? NULL : &norm;
+    switch (drawn_below(13)) {
+    case 9: return pl_layer_norm_with(g, any_name(), a(), norms);
+    case 10: return pl_rms_norm(g, any_name(), a(), norms);
+    case 11: return pl_group_norm(g, any_name(), a(), any_size(), norms);
+    case 12: return pl_instance_norm(g, any_name(), a(), norms);
     case 0:
         return pl_linear_with(g, any_name(), a(), any_size(),
                               drawn_one_in(2) ? NULL : &linear);

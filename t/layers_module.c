@@ -91,6 +91,18 @@ static void gpt(pl_graph_t *g)
     classify(g, pl_linear(g, "3", x, 11));
 }
 
+static void norms(pl_graph_t *g)
+{
+    pl_node_t x = pl_conv2d(g, "0", pl_input(g, "x"), 4,
+                            &(pl_conv_options_t){.kernel = 1, .stride = 1});
+    x = pl_group_norm(g, "1", x, 2, &(pl_norm_options_t){.epsilon = 1e-3});
+    x = pl_instance_norm(g, "2", x, &(pl_norm_options_t){.no_weight = true});
+    x = pl_instance_norm(g, "3", x, NULL);
+    x = pl_layer_norm_with(g, "4", x, &(pl_norm_options_t){.axes = 2, .no_bias = true});
+    x = pl_rms_norm(g, "5", x, &(pl_norm_options_t){.axes = 3, .epsilon = 1e-6});
+    classify(g, pl_linear(g, "7", pl_flatten(g, x, 1), 3));
+}
+
 static const struct {
     const char *what, *module;
     const pl_field_t *fields;
@@ -114,6 +126,11 @@ static const struct {
      "'add a', 'pool 2', 'conv 5 2 2 padding=1 no_bias', 'global_pool', 'linear auto'], "
      "'classes': 3}",
      image, cnn},
+    {"norms",
+     "{'layers': ['conv 4 1', 'group_norm 2 1e-3', 'instance_norm', "
+     "'instance_norm affine', 'layer_norm 2 no_bias', 'rms_norm 3 1e-6', 'flatten', "
+     "'linear auto'], 'classes': 3}",
+     image, norms},
     {"a transformer",
      "{'layers': ['embedding 11 8 0.02', 'positions', {'residual': ['layer_norm', "
      "'attention 2 causal']}, 'linear auto'], 'classes': 11}",
@@ -245,6 +262,13 @@ static void shapes_that_do_not_fit_name_the_layer(void)
          "positions takes x \\[B, T, C\\], got"},
         {"{'layers': ['conv 3 2 same'], 'classes': 3}",
          "same needs an odd kernel, got 2$"},
+        {"{'layers': ['group_norm 4'], 'classes': 3}",
+         "^\"module.layers.0\", group_norm 4: group_norm takes a number of groups that "
+         "divides the 6 channels of \\[4, 6\\], got 4$"},
+        {"{'layers': ['instance_norm'], 'classes': 3}",
+         "instance_norm needs more than one value in each group, got 6 groups of"},
+        {"{'layers': ['layer_norm 3'], 'classes': 3}",
+         "layer_norm takes 1 up to all axes of x, got 3 for \\[4, 6\\]$"},
         {"{'layers': ['input z'], 'classes': 3}", "^\"module.layers.0\", input z: "},
     };
     for (size_t k = 0; k < sizeof mistakes / sizeof *mistakes; k++) {

@@ -344,6 +344,20 @@ static pl_node_t build_layer_norm(pl_graph_t *g, const operator_case_t *c)
     return emit_params(g, c, PL_OP_layer_norm, &(pl_attr_t){.a = c->p});
 }
 
+/* arg: groups, whether by the root mean square, squared at the end; p: epsilon. */
+static pl_node_t build_group_norm(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_shape_t shape = c->shape[0];
+    const int64_t rows = shape.dim[0] * (c->arg[0] ? c->arg[0] : 1);
+    pl_node_t inputs[3] = {pl_reshape(g, param(g, c, 0), PL_SHAPE(rows, -1)),
+                           c->params > 1 ? param(g, c, 1) : pl_scalar(g, 1),
+                           c->params > 2 ? param(g, c, 2) : pl_scalar(g, 0)};
+    const pl_attr_t attr = {.a = c->p, .to = c->arg[0], .is_rms = c->arg[1]};
+    const pl_node_t y = pl_reshape(
+        g, pl_emit(g, PL_OP_layer_norm, inputs, 3, &attr, NULL), shape);
+    return c->arg[2] ? pl_square(g, y) : y;
+}
+
 /* With parameters of its own, so that the running statistics are there too; p:
  * momentum. */
 static pl_node_t build_batch_norm(pl_graph_t *g, const operator_case_t *c)
@@ -789,6 +803,23 @@ const operator_case_t operator_cases[] = {
     {CASE("layer_norm, three axes", layer_norm, 3, S(2, 3, 33), S(33), S(33)), .p = 1e-5},
     {CASE("layer_norm, when validating", layer_norm, 3, S(3, 5), S(5), S(5)), .p = 1e-5,
      .forward_only = true, .stage = PL_VALIDATE},
+    {CASE("layer_norm, no weights", group_norm, 1, S(6, 35)), .p = 1e-5,
+     .arg = {0, false, true}},
+    {CASE("rms_norm", group_norm, 2, S(4, 37), S(37)), .p = 1e-5, .arg = {0, true}},
+    {CASE("rms_norm, no weights", group_norm, 1, S(3, 18)), .p = 1e-5,
+     .arg = {0, true, true}},
+    {CASE("group_norm", group_norm, 3, S(3, 6, 4, 5), S(6), S(6)), .p = 1e-5,
+     .arg = {2}},
+    {CASE("group_norm, no space", group_norm, 3, S(5, 6), S(6), S(6)), .p = 1e-5,
+     .arg = {3}},
+    {CASE("group_norm, one group", group_norm, 3, S(2, 3, 37), S(3), S(3)), .p = 1e-5,
+     .arg = {1}},
+    {CASE("group_norm, large", group_norm, 3, S(2, 4, 2300), S(4), S(4)), .p = 1e-5,
+     .arg = {2}},
+    {CASE("instance_norm", group_norm, 1, S(2, 3, 4, 5)), .p = 1e-5,
+     .arg = {3, false, true}},
+    {CASE("instance_norm, affine", group_norm, 3, S(2, 3, 9), S(3), S(3)), .p = 1e-5,
+     .arg = {3}},
     {CASE("batch_norm", batch_norm, 1, S(6, 3)), .p = 0.1},
     {CASE("batch_norm, images", batch_norm, 1, S(3, 2, 3, 4)), .p = 0.25},
     {CASE("batch_norm, when validating", batch_norm, 1, S(3, 2, 3, 4)), .p = 0.1,

@@ -67,22 +67,47 @@ static int prepare_softmax(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *e
     return PL_OK;
 }
 
-/* ---- layer_norm: size is rows, width ---- */
+/* ---- layer_norm: size is rows, width, weights, sets of weights, axes of w and of b;
+ * scratch begins with weights and biases that are one number for all ---- */
+
+/* The weights of input k, one for each channel. */
+static const float *spread(const pl_exec_op_t *s, const pl_exec_context_t *f, int k,
+                           int64_t axes, float *to)
+{
+    const float *w = pl_in(s, f, k);
+    for (int64_t i = 0; i < s->size[2] && !axes; i++)
+        to[i] = w[0];
+    return axes ? w : to;
+}
+
+/* x and w are inputs k and the next. */
+static pl_layer_norm_job_t layer_norm_start(const pl_exec_op_t *s,
+                                            const pl_exec_context_t *f, int k)
+{
+    const int64_t channels = s->size[2] / s->size[3];
+    return (pl_layer_norm_job_t){
+        .width = s->size[1],
+        .channels = channels,
+        .run = s->size[1] / channels,
+        .sets = s->size[3],
+        .epsilon = (float)s->op.attr.a,
+        .is_rms = s->op.attr.is_rms,
+        .x = pl_in(s, f, k),
+        .w = spread(s, f, k + 1, s->size[4], (float *)f->scratch)};
+}
 
 static int run_layer_norm(const pl_exec_op_t *s, const pl_exec_context_t *f,
                           pl_error_t *err)
 {
     (void)err;
-    pl_layer_norm_job_t job = {.width = s->size[1],
-                               .epsilon = (float)s->op.attr.a,
-                               .x = pl_in(s, f, 0),
-                               .w = pl_in(s, f, 1),
-                               .b = pl_in(s, f, 2),
-                               .y = pl_out(s, f, 0),
-                               .mean = pl_out(s, f, 1),
-                               .rstd = pl_out(s, f, 2)};
+    float *scratch = (float *)f->scratch + s->size[2];
+    pl_layer_norm_job_t job = layer_norm_start(s, f, 0);
+    job.b = spread(s, f, 2, s->size[5], scratch);
+    job.y = pl_out(s, f, 0);
+    job.mean = pl_out(s, f, 1);
+    job.rstd = pl_out(s, f, 2);
     if (!job.y)
-        job.y = (float *)f->scratch;
+        job.y = scratch + s->size[2];
     pl_parallel_run(f->pool, threads_for(f, s->size[0] * s->size[1]), s->size[0], 1,
                     f->kernels->layer_norm, &job);
     return PL_OK;
@@ -91,16 +116,17 @@ static int run_layer_norm(const pl_exec_op_t *s, const pl_exec_context_t *f,
 typedef struct layer_norm_call {
     pl_kernel_run_t *kernel;
     pl_layer_norm_job_t job;
-    float *sums;                                      /* [parts][2][width] of dw and db */
+    float *sums;                                    /* [parts][2][weights] of dw and db */
 } layer_norm_call_t;
 
 static void layer_norm_grad_piece(void *user, int64_t from, int64_t to, int part)
 {
     const layer_norm_call_t *c = user;
     pl_layer_norm_job_t job = c->job;
-    job.dw = c->sums + 2 * part * job.width;
-    job.db = job.dw + job.width;
-    memset(job.dw, 0, 2 * (size_t)job.width * sizeof(float));
+    const int64_t weights = job.channels * job.sets;
+    job.dw = c->sums + 2 * part * weights;
+    job.db = job.dw + weights;
+    memset(job.dw, 0, 2 * (size_t)weights * sizeof(float));
     c->kernel(&job, from, to);
 }
 
@@ -108,25 +134,23 @@ static int run_layer_norm_grad(const pl_exec_op_t *s, const pl_exec_context_t *f
                                pl_error_t *err)
 {
     (void)err;
-    const int64_t rows = s->size[0], width = s->size[1];
+    const int64_t rows = s->size[0], weights = s->size[2];
     layer_norm_call_t c = {.kernel = f->kernels->layer_norm_grad,
-                           .sums = (float *)f->scratch,
-                           .job = {.width = width,
-                                   .dy = pl_in(s, f, 0),
-                                   .x = pl_in(s, f, 1),
-                                   .w = pl_in(s, f, 2),
-                                   .mean = pl_in(s, f, 3),
-                                   .rstd = pl_in(s, f, 4),
-                                   .dx = pl_out(s, f, 0)}};
-    const int threads = threads_for(f, rows * width);
+                           .sums = (float *)f->scratch + weights,
+                           .job = layer_norm_start(s, f, 1)};
+    c.job.dy = pl_in(s, f, 0);
+    c.job.mean = pl_in(s, f, 3);
+    c.job.rstd = pl_in(s, f, 4);
+    c.job.dx = pl_out(s, f, 0);
+    const int threads = threads_for(f, rows * s->size[1]);
     pl_parallel_for(f->pool, threads, rows, 1, layer_norm_grad_piece, &c);
     const int64_t piece = pl_parallel_piece(threads, rows, 1);
     for (int64_t part = 1; part * piece < rows; part++)
-        f->kernels->add(c.sums, c.sums + 2 * part * width, 2 * width);
+        f->kernels->add(c.sums, c.sums + 2 * part * weights, 2 * weights);
     for (int k = 0; k < 2; k++)
         if (pl_out(s, f, 1 + k))
-            memcpy(pl_out(s, f, 1 + k), c.sums + k * width,
-                   (size_t)width * sizeof(float));
+            memcpy(pl_out(s, f, 1 + k), c.sums + k * weights,
+                   (size_t)weights * sizeof(float));
     return PL_OK;
 }
 
@@ -134,13 +158,17 @@ static int prepare_layer_norm(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t
 {
     (void)err;
     const bool grad = s->op.code == PL_OP_layer_norm_grad;
-    const pl_shape_t x = pl_exec_op_in(b, s, grad);
+    const pl_shape_t x = pl_exec_op_in(b, s, grad), w = pl_exec_op_in(b, s, 1 + grad);
     s->size[1] = x.dim[x.rank - 1];
     s->size[0] = pl_elements(x) / s->size[1];
-    if (grad)
-        s->scratch = (size_t)b->threads * 2 * (size_t)s->size[1] * sizeof(float);
-    else if (b->allocation[s->op.output[0]].kind == PL_ALLOCATION_NONE)
-        s->scratch = (size_t)pl_elements(x) * sizeof(float);
+    s->size[3] = s->op.attr.to ? s->op.attr.to : 1;
+    s->size[2] = w.rank ? w.dim[0] : s->size[3];
+    s->size[4] = w.rank;
+    s->size[5] = grad ? 0 : pl_exec_op_in(b, s, 2).rank;
+    s->scratch = (size_t)(1 + (grad ? 2 * b->threads : 1)) * (size_t)s->size[2]
+                 * sizeof(float);
+    if (!grad && b->allocation[s->op.output[0]].kind == PL_ALLOCATION_NONE)
+        s->scratch += (size_t)pl_elements(x) * sizeof(float);
     s->run = grad ? run_layer_norm_grad : run_layer_norm;
     return PL_OK;
 }

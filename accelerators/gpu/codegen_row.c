@@ -67,13 +67,57 @@ static void define_normal(gpu_codegen_t *t, const pl_op_t *op)
 /* Sums of rows have few groups, because each group writes a partial sum. */
 enum { SUM_GROUPS = 792, BUNDLE = 32 };
 
+/* W_AT(row, i): the index of the weight of an element of a row of layer_norm; -> the
+ * weights of a row. */
+static int64_t define_weight_index(gpu_codegen_t *t, const pl_op_t *op, pl_shape_t w,
+                                   int64_t width)
+{
+    const int64_t sets = op->attr.to ? op->attr.to : 1,
+                  channels = w.rank ? w.dim[0] / sets : 1;
+    gpu_define(t, "W_AT(row, i)", "((row) %% %lld * %lld + (i) / %lld)", (long long)sets,
+               (long long)channels, (long long)(width / channels));
+    return channels;
+}
+
+/* dw and db of rows that have weights for runs of elements: [rows / sets, sets,
+ * channels, run], summed over rows and runs. */
+static void print_run_sums(gpu_codegen_t *t, const pl_op_t *op, int64_t rows,
+                           int64_t width)
+{
+    const int64_t sets = op->attr.to ? op->attr.to : 1,
+                  weights = shape_of(t, op->input[2]).dim[0],
+                  run = width * sets / weights;
+    for (int k = 1; k < 3; k++) {
+        if (!gpu_is_allocated(t, op->output[k]))
+            continue;
+        gpu_kernel_begin(t, k == 1 ? "layer_norm_dw" : "layer_norm_db");
+        define_rows(t, weights, rows / sets * run);
+        define_normal(t, op);
+        gpu_define_load(t, "RSTD", op->input[4]);
+        gpu_define(t, "AT(row, i)", "(((i) / %lld * %lld + (row)) * %lld + (i) %% %lld)",
+                   (long long)run, (long long)weights, (long long)run, (long long)run);
+        gpu_define(t, "ROW(row, i)", "((i) / %lld * %lld + (row) / %lld)", (long long)run,
+                   (long long)sets, (long long)(weights / sets));
+        gpu_define(t, "TERM(row, i)",
+                   k == 1 ? "DY(AT(row, i)) * ((X(AT(row, i)) - MEAN(ROW(row, i))) * "
+                            "RSTD(ROW(row, i)))"
+                          : "DY(AT(row, i))");
+        gpu_define_store(t, "Y", op->output[k]);
+        end_rows(t, "sums", weights, rows / sets * run);
+    }
+}
+
 static void print_layer_norm_grad(gpu_codegen_t *t, const pl_op_t *op)
 {
-    const pl_shape_t x = shape_of(t, op->input[1]);
+    const pl_shape_t x = shape_of(t, op->input[1]), w = shape_of(t, op->input[2]);
     const int64_t width = last_of(x), rows = pl_elements(x) / width,
                   groups = rows < SUM_GROUPS ? rows : SUM_GROUPS,
                   bundles = (groups + BUNDLE - 1) / BUNDLE, kept = kept_of(width);
-    for (int k = 1; k < 3 && !kept; k++) {      /* first: DX may overwrite their inputs */
+    const bool is_plain = w.rank == 1 && w.dim[0] == width && op->attr.to <= 1,
+               sums = is_plain && kept;
+    if (w.rank && !is_plain)                    /* first: DX may overwrite their inputs */
+        print_run_sums(t, op, rows, width);
+    for (int k = 1; k < 3 && is_plain && !kept; k++) {
         if (!gpu_is_allocated(t, op->output[k]))
             continue;
         gpu_kernel_begin(t, k == 1 ? "layer_norm_dw" : "layer_norm_db");
@@ -88,12 +132,16 @@ static void print_layer_norm_grad(gpu_codegen_t *t, const pl_op_t *op)
     }
     gpu_kernel_begin(t, "layer_norm_grad");
     define_normal(t, op);
-    gpu_define_load(t, "W", op->input[2]);
+    gpu_define_load(t, "WEIGHT", op->input[2]);
+    define_weight_index(t, op, w, width);
+    gpu_define(t, "W(row, i)", is_plain ? "WEIGHT(i)" : "WEIGHT(W_AT(row, i))");
     gpu_define_load(t, "RSTD", op->input[4]);
     gpu_define_store(t, "DX", op->output[0]);
     define_rows(t, rows, width);
     gpu_define_number(t, "KEPT", kept);
-    if (kept) {
+    gpu_define_number(t, "SUMS", sums);
+    gpu_define_number(t, "IS_RMS", op->attr.is_rms);
+    if (sums) {
         gpu_define_store(t, "DW", op->output[1]);
         gpu_define_store(t, "DB", op->output[2]);
         gpu_define_number(t, "BUNDLE", BUNDLE);
@@ -101,7 +149,7 @@ static void print_layer_norm_grad(gpu_codegen_t *t, const pl_op_t *op)
         gpu_define_counters(t, "COUNTER", 1 + bundles);
     }
     gpu_include(t, "layer_norm_grad");
-    gpu_kernel_end(t, kept ? groups : gpu_row_groups(rows), gpu_row_threads(width));
+    gpu_kernel_end(t, sums ? groups : gpu_row_groups(rows), gpu_row_threads(width));
 }
 
 typedef struct channels {
@@ -131,15 +179,19 @@ static void print_norm(gpu_codegen_t *t, const pl_op_t *op)
     const bool batch = op->code == PL_OP_batch_norm;
     int64_t width = last_of(x), rows = pl_elements(x) / width;
     /* where element i of a row lies, and the index of its weight and bias */
-    const char *const at = batch ? "AT(row, i)" : "(row) * WIDTH + (i)", *const of =
-                                                                             batch ? "row"
-                                                                                   : "i";
+    const pl_shape_t w = shape_of(t, op->input[1]);
+    const bool is_plain = !w.rank || (w.dim[0] == width && op->attr.to <= 1);
+    const char *const at = batch ? "AT(row, i)" : "(row) * WIDTH + (i)";
+    const char *const of = batch ? "row" : is_plain ? "i" : "W_AT(row, i)";
     gpu_kernel_begin(t, pl_operators[op->code].name);
     if (batch) {
         const channels_t c = define_channels(t, x);
         rows = c.count;
         width = c.size;
+    } else {
+        define_weight_index(t, op, w, width);
     }
+    gpu_define_number(t, "IS_RMS", op->attr.is_rms);
     define_rows(t, rows, width);
     define_epsilon(t, op);
     gpu_define_load(t, "IN", op->input[0]);

@@ -53,17 +53,22 @@ static void compute_softmax_grad(pl_reference_call_t *c)
 /* ---- Normalization: a group is a row (layer) or a channel (batch) ---- */
 
 typedef struct groups {
-    bool rows;                                    /* layer_norm: one weight per element */
+    bool rows;                                    /* layer_norm */
     int64_t count, size;                          /* groups, elements of one */
-    int64_t channels, space;
+    int64_t channels, space;             /* of rows: weights of one, elements of each */
+    int64_t sets;                        /* rows with weights of their own */
 } groups_t;
 
-static groups_t groups_of(pl_shape_t x, bool rows)
+/* x and w are inputs k and the next. */
+static groups_t groups_of(const pl_reference_call_t *c, int k, bool rows)
 {
-    groups_t s = {.rows = rows};
+    const pl_shape_t x = c->in_shape[k], w = c->in_shape[k + 1];
+    groups_t s = {.rows = rows, .sets = c->attr->to ? c->attr->to : 1};
     if (rows) {
-        s.size = s.channels = last(x);
+        s.size = last(x);
         s.count = pl_elements(x) / s.size;
+        s.channels = w.rank ? w.dim[0] / s.sets : 0;
+        s.space = w.rank ? s.size / s.channels : s.size;
         return s;
     }
     s.count = s.channels = x.dim[1];
@@ -75,7 +80,7 @@ static groups_t groups_of(pl_shape_t x, bool rows)
 /* Index in x of element i of group k; *channel is the index of its weight. */
 static int64_t member(const groups_t *s, int64_t k, int64_t i, int64_t *channel)
 {
-    *channel = s->rows ? i : k;
+    *channel = s->rows ? k % s->sets * s->channels + i / s->space : k;
     return s->rows ? k * s->size + i
                    : (i / s->space * s->channels + k) * s->space + i % s->space;
 }
@@ -83,20 +88,21 @@ static int64_t member(const groups_t *s, int64_t k, int64_t i, int64_t *channel)
 static void compute_norm(pl_reference_call_t *c)
 {
     const bool rows = c->op->code == PL_OP_layer_norm;
-    const groups_t s = groups_of(c->in_shape[0], rows);
+    const groups_t s = groups_of(c, 0, rows);
     int64_t channel;
     for (int64_t k = 0; k < s.count; k++) {
         const double first = c->in[0][member(&s, k, 0, &channel)];
         double mean = first, var = 0;                       /* exact if all are equal */
         for (int64_t i = 0; i < s.size; i++)
             mean += (c->in[0][member(&s, k, i, &channel)] - first) / (double)s.size;
+        mean = c->attr->is_rms ? 0 : mean;
         for (int64_t i = 0; i < s.size; i++)
             var += pow(c->in[0][member(&s, k, i, &channel)] - mean, 2) / (double)s.size;
         const double rstd = 1 / sqrt(var + c->attr->a);
         for (int64_t i = 0; i < s.size; i++) {
             int64_t e = member(&s, k, i, &channel);
             c->out[0][e] = (c->in[0][e] - mean) * rstd * c->in[1][channel]
-                           + c->in[2][channel];
+                           + c->in[2][c->in_shape[2].rank ? channel : 0];
         }
         c->out[1][k] = mean;
         c->out[2][k] = rows ? rstd : var;
@@ -108,7 +114,7 @@ static void compute_norm(pl_reference_call_t *c)
 static void compute_norm_grad(pl_reference_call_t *c)
 {
     const bool rows = c->op->code == PL_OP_layer_norm_grad;
-    const groups_t s = groups_of(c->in_shape[1], rows);
+    const groups_t s = groups_of(c, 1, rows);
     const double *dy = c->in[0], *x = c->in[1], *w = c->in[2];
     int64_t channel;
     for (int64_t k = 0; k < s.count; k++) {
@@ -123,6 +129,7 @@ static void compute_norm_grad(pl_reference_call_t *c)
             c->out[1][channel] += dy[e] * n;
             c->out[2][channel] += dy[e];
         }
+        sum = c->attr->is_rms ? 0 : sum;
         if (c->op->input_count == 8) {                      /* sums over all ranks */
             sum = c->in[6][k] * w[k] / c->in[7][0];
             product = c->in[5][k] * w[k] / c->in[7][0];
@@ -137,7 +144,7 @@ static void compute_norm_grad(pl_reference_call_t *c)
 
 static void compute_batch_norm_with(pl_reference_call_t *c)
 {
-    const groups_t s = groups_of(c->in_shape[0], false);
+    const groups_t s = groups_of(c, 0, false);
     for (int64_t e = 0; e < pl_elements(c->in_shape[0]); e++) {
         int64_t k = e / s.space % s.channels;
         c->out[0][e] = (c->in[0][e] - c->in[3][k]) / sqrt(c->in[4][k] + c->attr->a)

@@ -120,7 +120,7 @@ typedef struct pl_attr {
     double a, b;
     int axis;
     unsigned axes;                                          /* bit mask */
-    bool keep, transpose_a, transpose_b, causal, has_ignore, accumulate, empty;
+    bool keep, transpose_a, transpose_b, causal, has_ignore, accumulate, empty, is_rms;
     int order[PL_DIMS];
     pl_shape_t shape;                  /* of the output, where the inputs do not determine
                                           it: reshape, broadcast, range, and gradients of

@@ -40,7 +40,7 @@ uint32_t pl_graph_hash(uint32_t hash, const pl_graph_t *g)
                                    a->from,           a->to,          a->has_ignore,
                                    a->accumulate,     a->empty,       a->dtype,
                                    a->kernel,         a->stride,      a->padding,
-                                   (int64_t)a->stream};
+                                   a->is_rms,         (int64_t)a->stream};
         hash = pl_crc32c(hash, name, strlen(name));
         for (int k = 0; k < op->input_count; k++)
             hash = add(hash, op->input[k]);

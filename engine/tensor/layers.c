@@ -4,8 +4,10 @@
  * A layer's name is a scope, so that its parameters are NAME.weight and NAME.bias and
  * its messages begin with NAME.  First values are those of torch.nn unless the caller
  * gives others. */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "tensor/model.h"
 #include "tensor/operators.h"
@@ -199,18 +201,106 @@ pl_node_t pl_batch_norm(pl_graph_t *g, const char *name, pl_node_t x, double mom
     return y;
 }
 
-/* Ba, Kiros and Hinton, "Layer normalization", 2016. */
-pl_node_t pl_layer_norm(pl_graph_t *g, const char *name, pl_node_t x, double epsilon)
+/* ---- Norms of samples: rows of x, with the weights of `groups` rows ---- */
+
+static pl_node_t norm_of_rows(pl_graph_t *g, pl_node_t x, int64_t rows, pl_attr_t attr,
+                              pl_shape_t weights, const pl_norm_options_t *o)
+{
+    const pl_shape_t shape = pl_shape_of(g, x), all = PL_SHAPE(pl_elements(weights));
+    pl_node_t inputs[3] = {rows ? pl_reshape(g, x, PL_SHAPE(rows, -1)) : x,
+                           pl_scalar(g, 1), pl_scalar(g, 0)};
+    if (!o->no_weight)
+        inputs[1] = pl_reshape(g, pl_param(g, "weight", weights, pl_constant(1)), all);
+    if (!o->no_weight && !o->no_bias)
+        inputs[2] = pl_reshape(g, pl_param(g, "bias", weights, pl_zeros()), all);
+    const pl_node_t y = pl_emit(g, PL_OP_layer_norm, inputs, 3, &attr, NULL);
+    pl_scope_end(g);
+    return pl_reshape(g, y, shape);
+}
+
+static pl_node_t norm_of_axes(pl_graph_t *g, const char *name, pl_node_t x,
+                              pl_attr_t attr, pl_norm_options_t o)
 {
     layer_begin(g, name);
-    const pl_shape_t channels = PL_SHAPE(pl_dim(g, x, -1));
-    pl_node_t weight = pl_param(g, "weight", channels, pl_constant(1));
-    pl_node_t bias = pl_param(g, "bias", channels, pl_zeros());
-    pl_node_t inputs[] = {x, weight, bias};
-    pl_node_t y = pl_emit(g, PL_OP_layer_norm, inputs, 3, &(pl_attr_t){.a = epsilon},
-                          NULL);
-    pl_scope_end(g);
-    return y;
+    const pl_shape_t shape = pl_shape_of(g, x);
+    const int axes = o.axes ? o.axes : 1;
+    if (!g->error.code && (axes < 1 || axes > shape.rank))
+        pl_op_fail(g, "%s takes 1 up to all axes of x, got %d for %s",
+                   attr.is_rms ? "rms_norm" : "layer_norm", axes, PL_TEXT_OF(shape));
+    if (g->error.code)
+        return PL_NO_NODE;
+    pl_shape_t weights = {.rank = axes};
+    memcpy(weights.dim, shape.dim + shape.rank - axes,
+           (size_t)axes * sizeof *weights.dim);
+    return norm_of_rows(g, x, axes > 1 ? pl_rows(shape, axes) : 0, attr, weights, &o);
+}
+
+/* Ba, Kiros and Hinton, "Layer normalization", 2016. */
+pl_node_t pl_layer_norm_with(pl_graph_t *g, const char *name, pl_node_t x,
+                             const pl_norm_options_t *options)
+{
+    const pl_norm_options_t o = options ? *options : (pl_norm_options_t){0};
+    return norm_of_axes(g, name, x, (pl_attr_t){.a = o.epsilon ? o.epsilon : 1e-5}, o);
+}
+
+pl_node_t pl_layer_norm(pl_graph_t *g, const char *name, pl_node_t x, double epsilon)
+{
+    return norm_of_axes(g, name, x, (pl_attr_t){.a = epsilon}, (pl_norm_options_t){0});
+}
+
+/* Zhang and Sennrich, "Root mean square layer normalization", 2019. */
+pl_node_t pl_rms_norm(pl_graph_t *g, const char *name, pl_node_t x,
+                      const pl_norm_options_t *options)
+{
+    pl_norm_options_t o = options ? *options : (pl_norm_options_t){0};
+    const double epsilon = o.epsilon ? o.epsilon : (double)FLT_EPSILON;
+    o.no_bias = true;
+    return norm_of_axes(g, name, x, (pl_attr_t){.a = epsilon, .is_rms = true}, o);
+}
+
+static pl_node_t norm_of_groups(pl_graph_t *g, const char *name, const char *what,
+                                pl_node_t x, int64_t groups,
+                                const pl_norm_options_t *options)
+{
+    const pl_norm_options_t o = options ? *options : (pl_norm_options_t){0};
+    layer_begin(g, name);
+    const pl_shape_t shape = pl_shape_of(g, x);
+    if (!g->error.code && shape.rank < 2)
+        pl_op_fail(g, "%s takes x [B, C, ...], got %s", what, PL_TEXT_OF(shape));
+    if (g->error.code)
+        return PL_NO_NODE;
+    const int64_t channels = shape.dim[1];
+    groups = groups ? groups : channels;
+    if (channels % groups)
+        return pl_graph_fail(
+            g, PL_EINVAL,
+            "%s takes a number of groups that divides the %lld channels of %s, got %lld",
+            what, (long long)channels, PL_TEXT_OF(shape), (long long)groups);
+    if (pl_elements(shape) == shape.dim[0] * groups)
+        return pl_graph_fail(
+            g, PL_EINVAL,
+            "%s needs more than one value in each group, got %lld groups of %s", what,
+            (long long)groups, PL_TEXT_OF(shape));
+    return norm_of_rows(g, x, shape.dim[0] * groups,
+                        (pl_attr_t){.a = o.epsilon ? o.epsilon : 1e-5, .to = groups},
+                        PL_SHAPE(channels), &o);
+}
+
+/* Wu and He, "Group normalization", 2018. */
+pl_node_t pl_group_norm(pl_graph_t *g, const char *name, pl_node_t x, int64_t groups,
+                        const pl_norm_options_t *options)
+{
+    if (groups < 1)
+        return pl_graph_fail(g, PL_EINVAL, "group_norm takes at least 1 group, got %lld",
+                             (long long)groups);
+    return norm_of_groups(g, name, "group_norm", x, groups, options);
+}
+
+/* Ulyanov, Vedaldi and Lempitsky, "Instance normalization", 2016. */
+pl_node_t pl_instance_norm(pl_graph_t *g, const char *name, pl_node_t x,
+                           const pl_norm_options_t *options)
+{
+    return norm_of_groups(g, name, "instance_norm", x, 0, options);
 }
 
 /* ---- embedding ---- */

@@ -133,7 +133,8 @@ static int argument_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
     const bool is_size = strchr(layer->arguments, ':') && *value < 1
                          && (!strcmp(name, "units") || !strcmp(name, "channels")
                              || !strcmp(name, "kernel") || !strcmp(name, "heads")
-                             || !strcmp(name, "rows") || !strcmp(name, "width"));
+                             || !strcmp(name, "rows") || !strcmp(name, "width")
+                             || !strcmp(name, "groups"));
     return is_size ? pl_layer_fail(b, "%s takes %s of at least 1, not %s", layer->name,
                                    name, text)
                    : PL_OK;

@@ -85,7 +85,36 @@ static pl_node_t build_batch_norm(pl_layer_builder_t *b, pl_node_t x,
 static pl_node_t build_layer_norm(pl_layer_builder_t *b, pl_node_t x,
                                   const pl_layer_arguments_t *a)
 {
-    return pl_layer_norm(b->g, b->path, x, a->value[0]);
+    const pl_norm_options_t options = {.axes = (int)a->value[0],
+                                       .epsilon = a->value[1],
+                                       .no_bias = a->is_given[2],
+                                       .no_weight = a->is_given[3]};
+    return pl_layer_norm_with(b->g, b->path, x, &options);
+}
+
+static pl_node_t build_rms_norm(pl_layer_builder_t *b, pl_node_t x,
+                                const pl_layer_arguments_t *a)
+{
+    const pl_norm_options_t options = {.axes = (int)a->value[0],
+                                       .epsilon = a->value[1],
+                                       .no_weight = a->is_given[2]};
+    return pl_rms_norm(b->g, b->path, x, &options);
+}
+
+static pl_node_t build_group_norm(pl_layer_builder_t *b, pl_node_t x,
+                                  const pl_layer_arguments_t *a)
+{
+    const pl_norm_options_t options = {.epsilon = a->value[1],
+                                       .no_weight = a->is_given[2]};
+    return pl_group_norm(b->g, b->path, x, (int64_t)a->value[0], &options);
+}
+
+static pl_node_t build_instance_norm(pl_layer_builder_t *b, pl_node_t x,
+                                     const pl_layer_arguments_t *a)
+{
+    const pl_norm_options_t options = {.epsilon = a->value[0],
+                                       .no_weight = !a->is_given[1]};
+    return pl_instance_norm(b->g, b->path, x, &options);
 }
 
 static pl_node_t build_embedding(pl_layer_builder_t *b, pl_node_t x,
@@ -275,7 +304,16 @@ const pl_layer_rule_t pl_layer_table[] = {
     {"dropout", "p:", "zeros with probability p in training", build_dropout},
     {"batch_norm", "momentum=0.1 epsilon=1e-5", "over batch and space of [B, C, ...]",
      build_batch_norm, true},
-    {"layer_norm", "epsilon=1e-5", "over the last axis", build_layer_norm, true},
+    {"layer_norm", "axes=1 epsilon=1e-5 no_bias? no_weight?",
+     "over the last axis, or several", build_layer_norm, true},
+    {"rms_norm", "axes=1 epsilon=1.1920929e-7 no_weight?",
+     "by the root mean square over the last axes", build_rms_norm, true},
+    {"group_norm", "groups: epsilon=1e-5 no_weight?",
+     "over groups of channels and space of each sample of [B, C, ...]", build_group_norm,
+     true},
+    {"instance_norm", "epsilon=1e-5 affine?",
+     "over space of each channel of each sample; affine: with weight and bias",
+     build_instance_norm, true},
     {"embedding", "rows: width: deviation=1", "indices [...] -> [..., width]",
      build_embedding, true},
     {"positions", "deviation=0.02", "adds a trained vector to each position of [B, T, C]",

@@ -50,13 +50,23 @@ static void gradient_softmax(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
 
 static int shape_layer_norm(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    pl_shape_t x = out->shape;
+    const pl_shape_t x = out->shape, w = pl_input_shape(g, op, 1),
+                     b = pl_input_shape(g, op, 2);
     if (pl_want_float(g, op, 3) != PL_OK)
         return PL_EINVAL;
     if (x.rank < 1)
         return pl_op_fail(g, "layer_norm takes at least one axis, got a scalar");
-    out[1].shape = out[2].shape = PL_SHAPE(pl_rows(x, 1));
-    return want_channels(g, op, 1, x.dim[x.rank - 1]);
+    const int64_t rows = pl_rows(x, 1), width = x.dim[x.rank - 1],
+                  groups = op->attr.to ? op->attr.to : 1,
+                  weights = w.rank == 1 ? w.dim[0] : groups;
+    if (groups < 1 || rows % groups || weights % groups || width % (weights / groups)
+        || w.rank > 1 || (b.rank && !pl_same_shape(b, w)))
+        return pl_op_fail(
+            g, "layer_norm of %s in %lld groups takes weight and bias [%lld], got %s, %s",
+            PL_TEXT_OF(x), (long long)groups, (long long)width, PL_TEXT_OF(w),
+            PL_TEXT_OF(b));
+    out[1].shape = out[2].shape = PL_SHAPE(rows);
+    return PL_OK;
 }
 
 /* dx, dw, db of the shapes of x, w and b, which are inputs 1, 2 and (as w) 2. */

@@ -73,13 +73,17 @@ typedef struct pl_softmax_job {
     float *to;                                /* y or dx */
 } pl_softmax_job_t;
 
+/* Each row has `channels` weights, each for `run` elements; row r has those of set
+ * r % sets. */
 typedef struct pl_layer_norm_job {
-    int64_t width;
+    int64_t width, channels, run, sets;
     float epsilon;
-    const float *x, *dy, *w, *b;        /* [rows, width], [width] */
+    bool is_rms;                        /* the mean counts as 0 */
+    const float *x, *dy, *w, *b;        /* [rows, width], [sets, channels] */
     float *y, *dx;                      /* [rows, width] */
     float *mean, *rstd;                 /* [rows] */
-    float *dw, *db;                     /* [width] of the caller's part; sums are added */
+    float *dw, *db;                     /* [sets, channels] of the caller's part; sums are
+                                           added */
 } pl_layer_norm_job_t;
 
 typedef struct pl_batch_norm_job {

@@ -1,4 +1,4 @@
-/* norms.c - layer norm over rows, batch norm over channels
+/* norms.c - layer norm over rows (also RMS and group norm), batch norm over channels
  *
  * Both take the mean first and the deviations from it second: the one-pass formula
  * loses all digits where the mean is large beside the deviation.  For the same reason
@@ -12,17 +12,23 @@
 void KERNEL(layer_norm)(const void *of, int64_t from, int64_t to)
 {
     const pl_layer_norm_job_t *job = of;
-    const int64_t n = job->width;
+    const int64_t n = job->width, plain = job->run == 1 ? n : 0;
     for (int64_t r = from; r < to; r++) {
-        const float *x = job->x + r * n, *w = job->w, *b = job->b;
-        float *y = job->y + r * n,
-              mean = (float)((double)x[0] + row_sum(x, x[0], n) / (double)n);
+        const int64_t set = r % job->sets * job->channels;
+        const float *x = job->x + r * n, *w = job->w + set, *b = job->b + set;
+        float *y = job->y + r * n, mean = 0.0f;
+        if (!job->is_rms)
+            mean = (float)((double)x[0] + row_sum(x, x[0], n) / (double)n);
         float rstd =
             (float)(1.0
                     / sqrt(row_squares(x, mean, n) / (double)n + (double)job->epsilon));
 #pragma GCC ivdep
-        for (int64_t i = 0; i < n; i++)
+        for (int64_t i = 0; i < plain; i++)
             y[i] = (x[i] - mean) * rstd * w[i] + b[i];
+        for (int64_t c = 0; c < job->channels && job->run > 1; c++)
+#pragma GCC ivdep
+            for (int64_t i = c * job->run; i < (c + 1) * job->run; i++)
+                y[i] = (x[i] - mean) * rstd * w[c] + b[c];
         if (job->mean)
             job->mean[r] = mean;
         if (job->rstd)
@@ -35,11 +41,12 @@ typedef struct two_sums {
 } two_sums_t;
 
 /* The sums of dy w and of dy w x', and this row's share of dw and db, in one pass. */
-PL_INLINE two_sums_t layer_norm_row_sums(const pl_layer_norm_job_t *job, const float *x,
-                                         const float *dy, float mean, float rstd)
+PL_INLINE two_sums_t layer_norm_row_sums(const pl_layer_norm_job_t *job, int64_t set,
+                                         const float *x, const float *dy, float mean,
+                                         float rstd)
 {
-    const float *w = job->w;
-    float *dw = job->dw, *db = job->db, a = 0.0f, b = 0.0f;
+    const float *w = job->w + set;
+    float *dw = job->dw + set, *db = job->db + set, a = 0.0f, b = 0.0f;
 #pragma omp simd reduction(+ : a, b)
     for (int64_t i = 0; i < job->width; i++) {
         float unit = (x[i] - mean) * rstd, g = dy[i] * w[i];
@@ -51,22 +58,57 @@ PL_INLINE two_sums_t layer_norm_row_sums(const pl_layer_norm_job_t *job, const f
     return (two_sums_t){a, b};
 }
 
+/* The same if a weight is for a run of elements. */
+static two_sums_t layer_norm_run_sums(const pl_layer_norm_job_t *job, int64_t set,
+                                      const float *x, const float *dy, float mean,
+                                      float rstd)
+{
+    double a = 0.0, b = 0.0;
+    for (int64_t c = 0; c < job->channels; c++) {
+        double all = 0.0, product = 0.0;
+        const int64_t end = (c + 1) * job->run;
+        for (int64_t k = c * job->run; k < end; k += ROW_PIECE) {
+            float p = 0.0f, q = 0.0f;
+#pragma omp simd reduction(+ : p, q)
+            for (int64_t i = k; i < (k + ROW_PIECE < end ? k + ROW_PIECE : end); i++) {
+                p += dy[i];
+                q += dy[i] * (x[i] - mean);
+            }
+            all += (double)p;
+            product += (double)q;
+        }
+        product *= (double)rstd;
+        job->db[set + c] += (float)all;
+        job->dw[set + c] += (float)product;
+        a += (double)job->w[set + c] * all;
+        b += (double)job->w[set + c] * product;
+    }
+    return (two_sums_t){(float)a, (float)b};
+}
+
 /* dx may be dy or x. */
 void KERNEL(layer_norm_grad)(const void *of, int64_t from, int64_t to)
 {
     const pl_layer_norm_job_t *job = of;
-    const int64_t n = job->width;
+    const int64_t n = job->width, plain = job->run == 1 ? n : 0;
     for (int64_t r = from; r < to; r++) {
-        const float *x = job->x + r * n, *dy = job->dy + r * n, *w = job->w;
+        const int64_t set = r % job->sets * job->channels;
+        const float *x = job->x + r * n, *dy = job->dy + r * n, *w = job->w + set;
         const float mean = job->mean[r], rstd = job->rstd[r];
-        two_sums_t sums = layer_norm_row_sums(job, x, dy, mean, rstd);
-        const float a = sums.a / (float)n, b = sums.b / (float)n;
+        const two_sums_t sums = job->run == 1
+                                    ? layer_norm_row_sums(job, set, x, dy, mean, rstd)
+                                    : layer_norm_run_sums(job, set, x, dy, mean, rstd);
+        const float a = job->is_rms ? 0.0f : sums.a / (float)n, b = sums.b / (float)n;
         float *dx = job->dx + r * n;
         if (!job->dx)
             continue;
 #pragma GCC ivdep
-        for (int64_t i = 0; i < n; i++)
+        for (int64_t i = 0; i < plain; i++)
             dx[i] = rstd * (dy[i] * w[i] - a - (x[i] - mean) * rstd * b);
+        for (int64_t c = 0; c < job->channels && job->run > 1; c++)
+#pragma GCC ivdep
+            for (int64_t i = c * job->run; i < (c + 1) * job->run; i++)
+                dx[i] = rstd * (dy[i] * w[c] - a - (x[i] - mean) * rstd * b);
     }
 }
 
