@@ -1008,6 +1008,9 @@ PL_API void pl_scope_end(pl_graph_t *g);
 
 /* The shape of a node; rank 0 after an error. */
 PL_API pl_shape_t pl_shape_of(pl_graph_t *g, pl_node_t x);
+/* Its number format; PL_F32 after an error. A graph describes half precisions and float64
+ * as PL_F32. */
+PL_API pl_dtype_t pl_dtype_of(pl_graph_t *g, pl_node_t x);
 PL_API int64_t pl_dim(pl_graph_t *g, pl_node_t x, int axis);  /* negative axes count
                                                                  from the end */
 PL_API pl_shape_t pl_shape(int rank, ...);                  /* int arguments:

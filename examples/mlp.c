@@ -1,4 +1,4 @@
-/* mlp.c - a multi-layer perceptron: flat samples in, logits of classes out
+/* mlp.c - a multi-layer perceptron: flat samples in; classes, labels or values out
  *
  * mlp_step() is the whole model: it describes the computation of one batch, and Paceline
  * derives training, validation and prediction from it.  Build it as a shared object and
@@ -7,81 +7,184 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { TASK_AUTO, TASK_CLASS, TASK_LABELS, TASK_VALUE };
+enum { NORM_NONE, NORM_BATCH, NORM_LAYER };
+
 typedef struct mlp {
+    int task, norm;
     pl_ints_t hidden;
     const char *activation;
     double dropout;
     pl_reals_t class_weights;
-    int64_t classes, ignore_index;
+    int64_t classes, outputs, ignore_index;
 } mlp_t;
 
 static const pl_option_t mlp_options[] = {
+    PL_WORD(mlp_t, task, "\"auto\"", "auto|class|labels|value",
+            "what is predicted: a class, several labels of a sample, or values; auto: a "
+            "class if the target is a whole number, else values"),
     PL_INTS(mlp_t, hidden, "[128]", "1..", "units of each hidden layer"),
     PL_TEXT(mlp_t, activation, "\"relu\"", "relu|gelu|tanh",
             "activation after each hidden layer"),
+    PL_WORD(mlp_t, norm, "\"none\"", "none|batch|layer",
+            "normalization before each activation"),
     PL_FLOAT(mlp_t, dropout, "0", "[0..1)",
              "probability of a zero after each hidden layer"),
-    PL_INT(mlp_t, classes, "\"auto\"", "1..",
-           "number of classes; the targets must be their numbers, from 0"),
+    PL_INT(mlp_t, classes, "\"auto\"", "0..",
+           "number of classes; the targets must be their numbers, from 0; 0: none"),
+    PL_INT(mlp_t, outputs, "\"auto\"", "0..",
+           "number of labels or values of a sample; 0: as the target, or 1"),
     PL_REALS(mlp_t, class_weights, "[]", "0..",
-             "weight of each class in the loss; []: all 1"),
+             "weight of each class in the loss, or of each label where it is 1; []: all "
+             "1"),
     PL_INT(mlp_t, ignore_index, "-100", "-2147483648..2147483647",
            "samples with this target are ignored in loss and accuracy"),
     PL_OPTIONS_END,
 };
 
-/* Weighted by class_weights and by the field "weight" of the data, if they are given. */
-static pl_loss_t loss_of(pl_graph_t *g, const mlp_t *m, pl_node_t logits, pl_node_t y)
+/* class_weights as a node, [count]; false: none are given. */
+static bool has_weights(pl_graph_t *g, const mlp_t *m, const char *what, int64_t count,
+                        pl_node_t *weights)
+{
+    if (!m->class_weights.count)
+        return false;
+    if (m->class_weights.count != count)
+        pl_graph_fail(g, PL_EINVAL,
+                      "the length of class_weights is %d, but the number of %s is %lld",
+                      m->class_weights.count, what, (long long)count);
+    *weights = pl_vector(g, m->class_weights.value, m->class_weights.count);
+    return true;
+}
+
+/* Losses are weighted by the field "weight" of the data, if there is one, [B]. */
+static bool has_samples(pl_graph_t *g, pl_node_t *samples)
+{
+    if (!pl_has_input(g, "weight"))
+        return false;
+    *samples = pl_input(g, "weight");
+    return true;
+}
+
+static void classify(pl_graph_t *g, const mlp_t *m, pl_node_t logits, pl_node_t y)
 {
     pl_cross_entropy_options_t o = {.has_ignore = true, .ignore_index = m->ignore_index};
+    const pl_cross_entropy_options_t ignored = o;
     pl_node_t classes, samples;
-    if (m->class_weights.count && m->class_weights.count != m->classes)
-        pl_graph_fail(g, PL_EINVAL,
-                      "the length of class_weights is %d, but the number of classes is "
-                      "%lld",
-                      m->class_weights.count, (long long)m->classes);
-    if (m->class_weights.count) {
-        classes = pl_vector(g, m->class_weights.value, m->class_weights.count);
+    if (has_weights(g, m, "classes", m->classes, &classes))
         o.class_weights = &classes;
-    }
-    if (pl_has_input(g, "weight")) {
-        samples = pl_input(g, "weight");                    /* [B] */
+    if (has_samples(g, &samples))
+        o.weights = &samples;
+    pl_loss(g, pl_cross_entropy(g, logits, y, &o));
+    pl_log(g, "acc", pl_accuracy(g, logits, y, &ignored), PL_ON_EPOCH);
+}
+
+/* Each label is a question of its own; a logit above 0 answers it with yes.  logits, y
+ * [B, labels]. */
+static void find_labels(pl_graph_t *g, const mlp_t *m, pl_node_t logits, pl_node_t y)
+{
+    const pl_shape_t shape = pl_shape_of(g, logits);
+    pl_bce_options_t o = {0};
+    pl_node_t labels, samples;
+    if (has_weights(g, m, "labels", shape.dim[1], &labels))
+        o.positive_weights = &labels;
+    if (has_samples(g, &samples)) {
+        samples = pl_reshape(g, samples, PL_SHAPE(-1, 1));
         o.weights = &samples;
     }
-    return pl_cross_entropy(g, logits, y, &o);
+    pl_loss(g, pl_bce_with_logits(g, logits, y, &o));
+    const pl_node_t said = pl_greater(g, logits, pl_scalar(g, 0)),
+                    is = pl_greater(g, y, pl_scalar(g, 0.5));
+    pl_log(g, "acc",
+           pl_pair(pl_sum(g, pl_equal(g, said, is), NULL, 0, false),
+                   pl_scalar(g, (double)(shape.dim[0] * shape.dim[1]))),
+           PL_ON_EPOCH);
 }
 
-static pl_node_t activate(pl_graph_t *g, const mlp_t *m, pl_node_t x)
+/* x, y [B] or [B, values] */
+static void fit_values(pl_graph_t *g, const mlp_t *m, pl_node_t x, pl_node_t y)
 {
-    if (!strcmp(m->activation, "relu"))
-        return pl_relu(g, x);
-    return !strcmp(m->activation, "gelu") ? pl_gelu(g, x) : pl_tanh(g, x);
+    pl_node_t samples;
+    if (m->class_weights.count)
+        pl_graph_fail(g, PL_EINVAL,
+                      "class_weights are for classes and labels, and the "
+                      "task is value: remove them");
+    pl_loss(g, has_samples(g, &samples) ? pl_weighted_mse(g, x, y, samples)
+                                        : pl_mse(g, x, y));
+    pl_log(g, "mae", pl_mae(g, x, y), PL_ON_EPOCH);
+    pl_log(g, "r2", pl_r2(g, x, y), PL_ON_EPOCH);
 }
 
+static pl_node_t hidden_layer(pl_graph_t *g, const mlp_t *m, pl_node_t x, int number)
+{
+    char name[16];
+    snprintf(name, sizeof name, "fc%d", number);
+    x = pl_linear(g, name, x, m->hidden.value[number - 1]);  /* [B, hidden] */
+    snprintf(name, sizeof name, "norm%d", number);
+    if (m->norm == NORM_BATCH)
+        x = pl_batch_norm(g, name, x, 0.1, 1e-5);
+    else if (m->norm == NORM_LAYER)
+        x = pl_layer_norm(g, name, x, 1e-5);
+    if (!strcmp(m->activation, "relu"))
+        x = pl_relu(g, x);
+    else
+        x = !strcmp(m->activation, "gelu") ? pl_gelu(g, x) : pl_tanh(g, x);
+    return pl_dropout(g, x, m->dropout);
+}
+
+/* What the data knows decides: it counts classes where the targets are whole numbers. */
+static int task_of(pl_graph_t *g, const mlp_t *m, bool has_target)
+{
+    const int task = m->task != TASK_AUTO ? m->task
+                     : m->classes         ? TASK_CLASS
+                                          : TASK_VALUE;
+    const bool is_value = m->classes == 0 && has_target
+                          && pl_dtype_of(g, pl_input(g, "y")) == PL_F32;
+    if (m->classes == 0
+        && (task == TASK_CLASS || (m->task == TASK_AUTO && has_target && !is_value)))
+        pl_graph_fail(g, PL_EINVAL,
+                      is_value ? "module.task is class, but the targets are values: "
+                                 "number the classes from 0, as whole numbers"
+                               : "the data does not say how many classes there are: set "
+                                 "module.classes");
+    return task;
+}
+
+/* Where predictions have no target, the training data's width of it is in outputs. */
 static void mlp_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
     const mlp_t *m = self;
-    char name[16] = "fc1";
+    const bool has_target = pl_has_input(g, "y");
+    const int task = task_of(g, m, has_target);
+    int64_t outputs = task == TASK_CLASS ? m->classes : m->outputs ? m->outputs : 1;
+    char name[16];
     pl_node_t x = pl_flatten(g, pl_input(g, "x"), 1);       /* [B, features] */
-    for (int i = 0; i < m->hidden.count; i++) {
-        x = activate(g, m, pl_linear(g, name, x, m->hidden.value[i]));  /* [B, hidden] */
-        x = pl_dropout(g, x, m->dropout);
-        snprintf(name, sizeof name, "fc%d", i + 2);
+    if (task != TASK_CLASS && has_target) {                 /* [B], or [B, ...] */
+        const pl_shape_t y = pl_shape_of(g, pl_input(g, "y"));
+        outputs = 1;
+        for (int axis = 1; axis < y.rank; axis++)
+            outputs *= y.dim[axis];
     }
-    x = pl_linear(g, name, x, m->classes);                  /* [B, classes] */
-    pl_output(g, "logits", x);
+    for (int k = 1; k <= m->hidden.count; k++)
+        x = hidden_layer(g, m, x, k);
+    snprintf(name, sizeof name, "fc%d", m->hidden.count + 1);
+    x = pl_linear(g, name, x, outputs);                     /* [B, outputs] */
+    if (task == TASK_VALUE && outputs == 1)
+        x = pl_flatten(g, x, 0);                            /* [B] */
+    pl_output(g, task == TASK_VALUE ? "value" : "logits", x);
     if (stage == PL_PREDICT)
         return;
-    pl_node_t y = pl_input(g, "y");                         /* [B] */
-    pl_loss(g, loss_of(g, m, x, y));
-    const pl_cross_entropy_options_t ignored = {.has_ignore = true,
-                                                .ignore_index = m->ignore_index};
-    pl_log(g, "acc", pl_accuracy(g, x, y, &ignored), PL_ON_EPOCH);
+    const pl_node_t y = pl_input(g, "y");
+    if (task == TASK_CLASS)
+        classify(g, m, x, y);
+    else if (task == TASK_LABELS)
+        find_labels(g, m, x, pl_reshape(g, y, pl_shape_of(g, x)));
+    else
+        fit_values(g, m, x, pl_reshape(g, y, pl_shape_of(g, x)));
 }
 
 static const pl_module_ops_t mlp_module = {
     .name = "mlp",
-    .help = "multi-layer perceptron, a classifier",
+    .help = "multi-layer perceptron for classes, labels or values",
     .size = sizeof(mlp_t),
     .options = mlp_options,
     .step = mlp_step,

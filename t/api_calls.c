@@ -486,6 +486,7 @@ static void graphs(void)
     if (drawn_one_in(4))
         pl_scope_end(g);
     pl_shape_of(g, a());
+    pl_dtype_of(g, a());
     pl_has_input(g, any_name());
     pl_shape_t out;
     pl_broadcast_shapes(any_shape(), any_shape(), &out);

@@ -316,12 +316,12 @@ names_of_other_engines_suggest_ours() {
 mistakes_that_the_data_shows_have_a_place_in_the_run_file() {
     local data
     while IFS='|' read -r pattern data; do
-        printf '{"module": "mlp", "optimizer": "adamw",\n "data": {"name": "csv", %s}}\n' "$data" >place.json
+        printf '{"module": "cnn", "optimizer": "adamw",\n "data": {"name": "csv", %s}}\n' "$data" >place.json
         refused 2 "$pattern" fit place.json
     done <<'END'
 place.json:2:[0-9]+: "data.label": .*"label" is 9, but the columns are|"path": "points.csv", "label": 9
 place.json:2:[0-9]+: data.val_split 0.0001 .* leaves nothing|"path": "points.csv", "val_split": 0.0001
-place.json:1:12: module "mlp" needs "classes"|"path": "values.csv"
+place.json:1:12: module "cnn" needs "classes"|"path": "values.csv"
 place.json:2:[0-9]+: "data.path" takes text, not .*: a data source is one file|"path": ["a.csv", "b.csv"]
 END
 }
@@ -450,8 +450,8 @@ with_json_a_refusal_has_a_result_too() {
 
 a_classifier_says_that_it_needs_classes() {
     printf '1,2,0.5\n3,4,1.5\n5,6,2.5\n' >values.csv
-    refused 2 'needs "classes", but the target is a value, and module mlp classifies; "Models for values"' \
-        fit run.json --set data.path=values.csv --set data.val_split=0
+    refused 2 'needs "classes", but the target is a value, and module cnn classifies; module mlp predicts values, too \("Models for values"' \
+        fit run.json --set module=cnn --set data.path=values.csv --set data.val_split=0
 }
 
 an_accelerator_missing_here_is_reported_with_the_key() {

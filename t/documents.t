@@ -190,24 +190,20 @@ block() {
 }
 
 a_model_for_values_trains_as_its_page_says() {
-    local cc
-    read -ra cc <<<"${CC:-cc}"
-    if ! command -v "${cc[0]}" >/dev/null || ! "$paceline" list accelerators | grep -q '^cpu '; then
-        skip "no compiler or no accelerator here"
+    if ! "$paceline" list accelerators | grep -q '^cpu '; then
+        skip "no accelerator here"
         return
     fi
     mkdir values
-    ln -s "$srcdir/engine" values/engine
     ln -s "$builddir" values/build
     sed -n '/^## Models for values/,/^## Precision/p' "$srcdir/doc/modules.md" >values/page.md
-    block c 1 doc/modules.md >values/values.c
     sed -n '/^```json/,/^```$/{/^```/!p}' values/page.md >values/values.json
     sed -n '/^```sh/,/^```$/{/^```/!p}' values/page.md >values/commands
     try env -C values bash -e commands
     is "$status" 0 "all commands succeed: $err"
     like "$out" '^val_mae +0\.0[01]' "the model learns the function"
     is "$(grep -cE '^-?[0-9.]+$' <<<"$out")" 3 "and predicts values"
-    sed 's/"values"/{"name": "mlp"}/; /plugins/d; s/20},/1}/' values/values.json >values/classes.json
+    sed 's/"mlp", .*},/"cnn"},/; s/20},/1}/' values/values.json >values/classes.json
     try env -C values "$paceline" fit classes.json
     like "$err" 'the target is a value, .*"Models for values" in doc/modules.md' "the error of a module for classes names the page"
     ok "which has that heading" grep -qx '## Models for values' "$srcdir/doc/modules.md"

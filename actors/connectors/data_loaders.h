@@ -120,6 +120,10 @@ pl_stage_t pl_data_loaders_first(const pl_data_loaders_t *loaders);
 int pl_data_loaders_prepare(pl_data_loaders_t *loaders, pl_stage_t stage, uint32_t loader,
                             const char *data_info, pl_error_t *err);
 
+/* Opens it on this thread and completes its info: the lengths and a mask where samples
+ * vary, and the width of the target.  The error names the data set.  reader.c */
+int pl_dataset_open(pl_dataset_t *dataset, pl_error_t *err);
+
 /* Index of a stage's source and its queue. */
 int pl_data_loader_index(pl_stage_t stage, uint32_t loader);
 /* Number of sources of a stage. */

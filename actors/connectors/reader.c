@@ -8,11 +8,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "actors/connectors/data_loaders.h"
 #include "actors/connectors/datasets/datasets.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/resume_keys.h"
 #include "runtime/payload.h"
 
@@ -103,6 +105,34 @@ static int lengths_read(pl_dataset_t *dataset, pl_error_t *err)
         dataset->length[i] = length;
         dataset->longest = length > dataset->longest ? length : dataset->longest;
     }
+    return PL_OK;
+}
+
+/* "outputs" of the data info: the numbers of a target of values, for a module that
+ * predicts without targets. */
+static int outputs_add(pl_data_info_t *info, pl_error_t *err)
+{
+    int64_t outputs = 1;
+    int y = 0;
+    while (y < info->field_count && strcmp(info->field[y].name, "y"))
+        y++;
+    if (y == info->field_count || info->field[y].dtype != PL_F32
+        || info->field[y].shape.rank == 0 || pl_varies(&info->field[y]))
+        return PL_OK;
+    for (int axis = 0; axis < info->field[y].shape.rank; axis++)
+        outputs *= info->field[y].shape.dim[axis];
+    const char *text = info->data_info ? info->data_info : "{}";
+    json_t *known = pl_json_value(text, strlen(text), NULL);
+    if (!json_is_object(known) || json_object_get(known, "outputs")) {
+        json_decref(known);                     /* no object: reported where it is read */
+        return PL_OK;
+    }
+    json_object_set_new(known, "outputs", json_integer(outputs));
+    char *more = pl_json_to_text(known, err);
+    if (!more)
+        return PL_ENOMEM;
+    pl_text_free(info->data_info);
+    info->data_info = more;
     return PL_OK;
 }
 
@@ -246,23 +276,10 @@ static void dataset_sum(pl_dataset_t *dataset)
     pl_free(memory);
 }
 
-static int reader_on_open(void *self, pl_call_t *call, const pl_body_t *body,
-                          pl_error_t *err)
+int pl_dataset_open(pl_dataset_t *dataset, pl_error_t *err)
 {
-    opened_datasets_t *reader = self;
-    pl_dataset_t *dataset = (pl_dataset_t *)body->open_dataset.dataset;
-    pl_error_t why = {0};
-    int kept = 0;                               /* data sets that have other references */
-    for (int k = 0; k < reader->opened_count; k++)
-        if (pl_object_is_ours(reader->opened[k]))
-            pl_object_unref(reader->opened[k]);
-        else
-            reader->opened[kept++] = reader->opened[k];
-    reader->opened_count = kept;
-    if (PL_GROW(reader->opened, reader->opened_count, reader->opened_capacity) != PL_OK)
-        return pl_no_memory(err);
-    reader->opened[reader->opened_count++] = pl_object_ref(dataset);
     const pl_dataset_ops_t *ops = dataset->component.ops;
+    pl_error_t why = {0};
     int code = ops->open && ops->read
                    ? PL_OK
                    : pl_fail(&why, PL_EUSER, "its table lacks open or read");
@@ -276,10 +293,33 @@ static int reader_on_open(void *self, pl_call_t *call, const pl_body_t *body,
     }
     if (code == PL_OK)
         code = lengths_read(dataset, &why);
+    if (code == PL_OK)
+        code = outputs_add(&dataset->info, &why);
     if (code == PL_OK && dataset->request.val_split > 0 && dataset->request.stratify)
         code = targets_read(dataset, &why);
+    return code == PL_OK ? PL_OK
+                         : pl_fail(err, code, "data set \"%s\": %s",
+                                   dataset_name(dataset), why.text);
+}
+
+static int reader_on_open(void *self, pl_call_t *call, const pl_body_t *body,
+                          pl_error_t *err)
+{
+    opened_datasets_t *reader = self;
+    pl_dataset_t *dataset = (pl_dataset_t *)body->open_dataset.dataset;
+    int kept = 0;                               /* data sets that have other references */
+    for (int k = 0; k < reader->opened_count; k++)
+        if (pl_object_is_ours(reader->opened[k]))
+            pl_object_unref(reader->opened[k]);
+        else
+            reader->opened[kept++] = reader->opened[k];
+    reader->opened_count = kept;
+    if (PL_GROW(reader->opened, reader->opened_count, reader->opened_capacity) != PL_OK)
+        return pl_no_memory(err);
+    reader->opened[reader->opened_count++] = pl_object_ref(dataset);
+    const int code = pl_dataset_open(dataset, err);
     if (code != PL_OK)
-        return pl_fail(err, code, "data set \"%s\": %s", dataset_name(dataset), why.text);
+        return code;
     if (dataset->sums && pl_run_reads_files(dataset_name(dataset)))
         dataset_sum(dataset);
     return pl_reply_open_dataset(call, &(pl_open_dataset_reply_t){0});

@@ -242,6 +242,12 @@ pl_shape_t pl_shape_of(pl_graph_t *g, pl_node_t x)
     return (pl_shape_t){0};
 }
 
+pl_dtype_t pl_dtype_of(pl_graph_t *g, pl_node_t x)
+{
+    pl_shape_of(g, x);                                      /* x is of this graph */
+    return g->error.code ? PL_F32 : g->value[x.id].dtype;
+}
+
 int pl_axis_of(pl_graph_t *g, const char *name, pl_node_t x, int axis)
 {
     pl_shape_t shape = pl_shape_of(g, x);

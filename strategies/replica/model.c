@@ -37,8 +37,8 @@ int pl_replica_bind_module(pl_replica_t *r, pl_error_t *err)
     const char *name = pl_options_component_name(options, "module");
     return pl_options_fail(err, why.code, options, "module",
                            "module \"%s\" needs \"classes\", but the target is a value, "
-                           "and module %s classifies; \"Models for values\" in "
-                           "doc/modules.md has a module for values",
+                           "and module %s classifies; module mlp predicts values, too "
+                           "(\"Models for values\" in doc/modules.md)",
                            name, name);
 }
 
