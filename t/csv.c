@@ -15,16 +15,36 @@
 static pl_error_t err;
 static pl_csv_t csv;
 
-static int parse(const char *text, pl_csv_header_t header)
+static int parse_as(const char *text, pl_csv_format_t format)
 {
     pl_csv_release(&csv);
-    return pl_csv_read(text, strlen(text), "file", header, &csv, &err);
+    return pl_csv_read(text, strlen(text), "file", &format, &csv, &err);
+}
+
+static int parse(const char *text, pl_csv_header_t header)
+{
+    pl_csv_format_t format = PL_CSV_ANY;
+    format.header = header;
+    return parse_as(text, format);
 }
 
 static bool holds(int64_t rows, int columns, const double *values)
 {
-    return csv.rows == rows && csv.columns == columns
-           && !memcmp(csv.value, values, (size_t)(rows * columns) * sizeof *values);
+    bool same = csv.rows == rows && csv.columns == columns;
+    for (int64_t row = 0; row < rows && same; row++)
+        for (int column = 0; column < columns && same; column++) {
+            double number;
+            same = pl_csv_number(&csv, row, column, &number)
+                   && number == values[row * columns + column];
+        }
+    return same;
+}
+
+/* A cell, or "none". */
+static const char *cell(int64_t row, int column)
+{
+    return row < csv.rows && column < csv.columns ? pl_csv_cell(&csv, row, column)
+                                                  : "none";
 }
 
 #define VALUES(...) \
@@ -59,7 +79,8 @@ static void a_header_gives_names(void)
     ok(!parse("1,2\n3,4\n", PL_CSV_YES) && holds(1, 2, VALUES(3, 4)), "asked for");
     is_text(csv.name[0], "1", "even if it is a number");
     ok(!parse("1,2\n", PL_CSV_AUTO) && !csv.name, "numbers are none");
-    is_int(parse("a,b\n1,2\n", PL_CSV_NO), PL_EFORMAT, "not allowed");
+    ok(!parse("a,b\n1,2\n", PL_CSV_NO) && !csv.name, "not allowed");
+    is_text(cell(0, 1), "b", "so it is a row");
     ok(!parse("a, b\t,\" c \"\n1,2,3\n", PL_CSV_AUTO), "with spaces: %s", err.text);
     is_text(csv.name[1], "b", "which are no part of a name");
     is_text(csv.name[2], " c ", "but in quotes");
@@ -67,15 +88,68 @@ static void a_header_gives_names(void)
 
 static void a_bad_first_row_is_no_header(void)
 {
-    is_int(parse("1,nan,0\n1,2,0\n", PL_CSV_AUTO), PL_EFORMAT, "a number that is none");
-    like(err.text, "^file:1:3: field 2: \"nan\" is not a finite number; if .*header",
-         "is an error of row 1, not a name");
-    is_int(parse("0x10,2,0\n1,2,0\n", PL_CSV_AUTO), PL_EFORMAT,
-           "one in another notation");
-    like(err.text, "^file:1:1: field 1: \"0x10\"", "too");
-    is_int(parse(",2\n1,2\n", PL_CSV_AUTO), PL_EFORMAT, "a missing one");
-    is_int(parse(",,\n1,2,3\n", PL_CSV_AUTO), PL_EFORMAT, "and three missing ones");
+    ok(!parse("1,nan,0\n1,2,0\n", PL_CSV_AUTO) && !csv.name, "a number that is none");
+    ok(!parse("0x10,2,0\n1,2,0\n", PL_CSV_AUTO) && !csv.name, "in another notation");
+    ok(!parse(",2\n1,2\n", PL_CSV_AUTO) && !csv.name, "a missing one");
+    ok(!parse(",,\n1,2,3\n", PL_CSV_AUTO) && !csv.name, "and three missing ones");
     ok(!parse(",a\n1,2\n", PL_CSV_AUTO) && csv.name, "a column without a name may be");
+    ok(!parse("150,4,setosa,versicolor,virginica\n5.1,3.5,1.4,0.2,0\n", PL_CSV_AUTO)
+           && csv.name,
+       "words above numbers in most columns are names");
+}
+
+static void cells_are_texts(void)
+{
+    ok(!parse("name,age\n\"Allen, Miss \"\"E\"\"\", 29\n\"two\nlines\" ,\n", PL_CSV_AUTO),
+       "with delimiters, quotes and line ends: %s", err.text);
+    is_text(cell(0, 0), "Allen, Miss \"E\"", "in quotes");
+    is_text(cell(1, 0), "two\nlines", "several lines");
+    is_text(cell(1, 1), "", "an empty cell");
+    is_int(csv.line[1], 3, "its line");
+    char place[48];
+    pl_csv_place(&csv, 1, 1, place);
+    is_text(place, "4:9", "and its place, behind the line end in quotes");
+}
+
+static void the_delimiter_is_found(void)
+{
+    ok(!parse("a;b\n1,5;2\n2,5;3\n", PL_CSV_AUTO) && holds(2, 2, VALUES(1.5, 2, 2.5, 3)),
+       "semicolons, and commas in numbers");
+    is_int(csv.format.decimal, ',', "and the comma in the format");
+    ok(!parse("a\tb\n1.5\t2\n", PL_CSV_AUTO) && holds(1, 2, VALUES(1.5, 2)), "tabs");
+    ok(!parse("a|b\n1|2\n", PL_CSV_AUTO) && holds(1, 2, VALUES(1, 2)), "bars");
+    ok(!parse("  1   2.5\n 3 \t 4 \n", PL_CSV_AUTO) && holds(2, 2, VALUES(1, 2.5, 3, 4)),
+       "runs of blanks");
+    ok(!parse("a,b c\n\"x;y\",1 2\n", PL_CSV_AUTO) && csv.columns == 2,
+       "not one within texts");
+    is_text(cell(0, 0), "x;y", "nor within quotes");
+    pl_csv_format_t format = PL_CSV_ANY;
+    format.delimiter = ':';
+    ok(!parse_as("1,0:2\n", format) && csv.columns == 2, "another can be given");
+    format.decimal = ',';
+    ok(!parse_as("1,5:2\n", format) && holds(1, 2, VALUES(1.5, 2)),
+       "and the decimal comma");
+}
+
+static void lines_before_a_table_and_comments_are_left_out(void)
+{
+    ok(!parse("178,13,class_0,class_1,class_2\n1,2,3\n4,5,6\n", PL_CSV_AUTO)
+           && holds(2, 3, VALUES(1, 2, 3, 4, 5, 6)) && csv.skipped == 1,
+       "a line with other fields");
+    ok(!parse("Report of May\n\na,b\n1,2\n3,4\n", PL_CSV_AUTO) && csv.name
+           && holds(2, 2, VALUES(1, 2, 3, 4)),
+       "a title");
+    ok(!parse("# made by hand\na,b\n# more, of it, here\n1,2\n", PL_CSV_AUTO)
+           && holds(1, 2, VALUES(1, 2)),
+       "comments, if the first line is one");
+    is_int(csv.line[0], 4, "lines are counted");
+    ok(!parse("a,b\n#1,2\n", PL_CSV_AUTO) && csv.rows == 1, "otherwise # is a character");
+    pl_csv_format_t format = PL_CSV_ANY;
+    format.skip = 2;
+    format.comment = '!';
+    ok(!parse_as("1,2\n3,4\n!\n5,6\n", format) && holds(1, 2, VALUES(5, 6)), "as given");
+    format.skip = 0;
+    is_int(parse_as("1,2,3\n4,5\n6,7\n", format), PL_EFORMAT, "no line is left out");
 }
 
 static void a_carriage_return_alone_ends_no_line(void)
@@ -98,35 +172,40 @@ static void utf_16_is_refused_as_such(void)
 
 static void errors_say_line_and_column(void)
 {
-    is_int(parse("n,m\n1,2\n3,\n", PL_CSV_AUTO), PL_EFORMAT, "a missing field");
-    like(err.text, "^file:3:3: field 2 \\(m\\) of 2 is missing", "is named");
-    is_int(parse("1,2\n3\n", PL_CSV_AUTO), PL_EFORMAT, "a line that is too short");
-    like(err.text, "^file:2:2: field 2 of 2 is missing", "is named");
+    is_int(parse("n,m\n1,2\n3\n4,5\n", PL_CSV_AUTO), PL_EFORMAT,
+           "a line that is too short");
+    like(err.text, "^file:3:2: field 2 \\(m\\) of 2 is missing", "is named");
     is_int(parse("1,2\n3,4,5\n", PL_CSV_AUTO), PL_EFORMAT, "a line that is too long");
     like(err.text, "^file:2:4: more fields than the 2", "is named");
-    is_int(parse("1,2\n\n3,4\n", PL_CSV_AUTO), PL_EFORMAT, "an empty line in between");
-    like(err.text, "^file:2:1: field 1", "is named");
-    is_int(parse("1,2\n3,four\n", PL_CSV_AUTO), PL_EFORMAT, "a word");
-    like(err.text, "^file:2:3: field 2: \"four\" is not a finite number", "is quoted");
+    ok(!parse("1,2\n\n3,4\n", PL_CSV_AUTO) && holds(2, 2, VALUES(1, 2, 3, 4)),
+       "an empty line in between is no row");
+    ok(!parse("a\n1\n\n2\n", PL_CSV_AUTO) && csv.rows == 3, "but a cell of one column");
     is_int(parse("1,2\n3,\"4\n", PL_CSV_AUTO), PL_EFORMAT, "a quote without end");
     like(err.text, "^file:2:3: the quote", "is found where it begins");
     is_int(parse("1,2\n3,\"4\"5\n", PL_CSV_AUTO), PL_EFORMAT, "something after a quote");
     is_int(parse("\n\n", PL_CSV_AUTO), PL_EFORMAT, "nothing at all");
-    is_int(parse("1\nnan\n", PL_CSV_AUTO), PL_EFORMAT, "nan");
-    is_int(parse("1\n1e999\n", PL_CSV_AUTO), PL_EFORMAT, "a number past all others");
+    is_int(parse("# nothing\n", PL_CSV_AUTO), PL_EFORMAT, "nothing but a comment");
+    const pl_csv_format_t format = PL_CSV_ANY;
+    is_int(pl_csv_read("1,\0\n", 4, "file", &format, &csv, &err), PL_EFORMAT,
+           "a zero byte");
+    like(err.text, "^file: byte 2 is zero", "is named");
+    double number;
+    ok(!parse("a\nnan\n1e999\n", PL_CSV_AUTO) && !pl_csv_number(&csv, 0, 0, &number)
+           && !pl_csv_number(&csv, 1, 0, &number),
+       "nan and a number past all others are no numbers");
 }
 
 static bool is_number(const char *text, double want)
 {
     double got = -77;
-    bool found = pl_number(text, strlen(text), &got);
+    bool found = pl_number(text, strlen(text), '.', &got);
     return found && got == want && signbit(got) == signbit(want);
 }
 
 static bool is_none(const char *text)
 {
     double got = -77;
-    return !pl_number(text, strlen(text), &got) && got == -77;
+    return !pl_number(text, strlen(text), '.', &got) && got == -77;
 }
 
 static void numbers_are_rounded_correctly(void)
@@ -173,8 +252,8 @@ static void numbers_are_rounded_correctly(void)
     memset(many, '1', sizeof many);
     memcpy(many + 300, "e-280", 5);
     double got;
-    ok(pl_number(many, 305, &got) && got > 1.1e19 && got < 1.2e19, "many digits");
-    ok(!pl_number(many + 310, 500, &got), "too many digits");
+    ok(pl_number(many, 305, '.', &got) && got > 1.1e19 && got < 1.2e19, "many digits");
+    ok(!pl_number(many + 310, 500, '.', &got), "too many digits");
 }
 
 static void the_locale_does_not_matter(void)
@@ -196,7 +275,8 @@ static void the_locale_does_not_matter(void)
 static int read_csv(const uint8_t *data, size_t size, pl_error_t *error)
 {
     pl_csv_t table;
-    int code = pl_csv_read(data, size, "file", PL_CSV_AUTO, &table, error);
+    const pl_csv_format_t format = PL_CSV_ANY;
+    int code = pl_csv_read(data, size, "file", &format, &table, error);
     if (!code)
         pl_csv_release(&table);
     return code;
@@ -228,14 +308,14 @@ static void real_tables_are_read(void)
         return;
     }
     pl_csv_release(&csv);
-    is_int(pl_csv_load(iris, NO_LIMIT, PL_CSV_YES, &csv, &err), PL_OK, "iris");
-    ok(csv.rows == 150 && csv.columns == 5 && csv.name && csv.value[0] == 5.1,
+    pl_csv_format_t format = PL_CSV_ANY;
+    is_int(pl_csv_load(iris, NO_LIMIT, &format, &csv, &err), PL_OK, "iris");
+    ok(csv.rows == 150 && csv.columns == 5 && csv.name && !strcmp(cell(0, 0), "5.1"),
        "150 rows after a header");
     pl_csv_release(&csv);
-    is_int(pl_csv_load(tap_data("tabular/digits.csv.gz"), NO_LIMIT, PL_CSV_AUTO, &csv,
-                       &err),
+    is_int(pl_csv_load(tap_data("tabular/digits.csv.gz"), NO_LIMIT, &format, &csv, &err),
            PL_OK, "digits");
-    ok(csv.rows == 1797 && csv.columns == 65 && !csv.name && csv.value[2] == 5,
+    ok(csv.rows == 1797 && csv.columns == 65 && !csv.name && !strncmp(cell(0, 2), "5", 1),
        "1797 rows without one");
 }
 
@@ -244,6 +324,9 @@ int main(void)
     run(line_ends_and_quotes_are_as_the_standard_says);
     run(a_header_gives_names);
     run(a_bad_first_row_is_no_header);
+    run(cells_are_texts);
+    run(the_delimiter_is_found);
+    run(lines_before_a_table_and_comments_are_left_out);
     run(a_carriage_return_alone_ends_no_line);
     run(utf_16_is_refused_as_such);
     run(errors_say_line_and_column);

@@ -409,10 +409,11 @@ static void csv_columns_may_be_fields_of_their_own(void)
 
 static void csv_names_have_no_spaces_around_them(void)
 {
-    rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN,
-                         "{\"path\": \"%s\", \"standardize\": false, "
-                         "\"fields\": {\"y\": \"kind\", \"both\": \"w, v\"}}",
-                         file_put_text("spaces.csv", "a, kind, v, w\n1, 2, 3, 4\n"));
+    rig_t rig =
+        rig_open(&pl_csv_dataset, PL_TRAIN,
+                 "{\"path\": \"%s\", \"standardize\": false, "
+                 "\"fields\": {\"y\": \"kind\", \"both\": \"w, v\"}}",
+                 file_put_text("spaces.csv", "a, kind, v, w\n1, 2, 3, 4\n1, 0, 3, 4\n"));
     is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
     rig_read(&rig, INDEX(0));
     ok(has_field(&rig, 2, "both", PL_F32, "2") && ((int64_t *)rig.field[1])[0] == 2
@@ -732,7 +733,7 @@ static void csv_names_what_is_wrong(void)
             PL_EFORMAT, "w.csv:3: the label is 0.5; classes", "a label that is no class");
     refused(rig_open(&pl_csv_dataset, PL_TRAIN,
                      "{\"path\": \"%s\", \"target\": \"class\"}",
-                     file_put_text("large.csv", "a,b\n1,0\n2,-12345678\n")),
+                     file_put_text("large.csv", "a,b\n1,0\n2,-12345678\n3,5\n")),
             PL_EFORMAT, "large.csv:3: the label is -12345678; classes",
             "a whole number is shown whole");
     refused(rig_open(&pl_csv_dataset, PL_TRAIN,
@@ -748,7 +749,7 @@ static void csv_names_what_is_wrong(void)
             "a column that is not there");
     refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\", \"header\": \"no\"}",
                      path),
-            PL_EFORMAT, "w.csv:1:1: field 1: \"a\"", "a header that is not wanted");
+            PL_EFORMAT, "w.csv:1:3: field 2: \"b\"", "a header that is not wanted");
     refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
                      file_put_text("h.csv", "a,b\n")),
             PL_EFORMAT, "nothing below the header", "a header alone");
@@ -861,21 +862,12 @@ static void labels_that_start_at_1_are_warned_of(void)
                                            {0, 0, 8, 1, 0, 0, 0, 2, 0, 2}};
     pl_log_hook(hear, PL_LOG_DEBUG, NULL);
     for (int k = 0; k < 2; k++) {
-        char table[64];
         *logged = '\0';
         rig_t rig = rig_open(&pl_npy_dataset, PL_TRAIN, "{\"x\": \"%s\", \"y\": \"%s\"}",
                              put_npy("lx.npy", "<f4", "3, 1", x, sizeof x),
                              put_npy("from.npy", "<i8", "3,", labels[k], 24));
         is_int(strstr(logged, "from.npy: the labels are 1 to 3 and none is 0") != NULL,
                k == 0, "npy: %s", logged);
-        rig_close(&rig);
-        *logged = '\0';
-        snprintf(table, sizeof table, "a,y\n1,%d\n2,%d\n3,%d\n", (int)labels[k][0],
-                 (int)labels[k][1], (int)labels[k][2]);
-        rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
-                       file_put_text("from.csv", table));
-        is_int(strstr(logged, "from.csv: the labels are 1 to 3 and none is 0") != NULL,
-               k == 0, "csv: %s", logged);
         rig_close(&rig);
         *logged = '\0';
         file_put("train-images-idx3-ubyte", two_images, sizeof two_images);

@@ -62,6 +62,38 @@ static void gzip_members_after_one_another_are_one_file(void)
     free(b);
 }
 
+static void zstandard_is_read_like_gzip(void)
+{
+    static const uint8_t packed[] = {0x28, 0xb5, 0x2f, 0xfd, 0x04, 0x58, 0x61, 0x00, 0x00,
+                                     0x61, 0x2c, 0x62, 0x0a, 0x31, 0x2c, 0x32, 0x0a, 0x33,
+                                     0x2c, 0x34, 0x0a, 0xe1, 0xb3, 0xcb, 0x2e};
+    const char text[] = "a,b\n1,2\n3,4\n";
+    uint8_t both[2 * sizeof packed];
+    pl_file_bytes_t bytes;
+    if (pl_file_read(file_put("t.zst", packed, sizeof packed), NO_LIMIT, &bytes, &err)
+        == PL_ENOTFOUND) {
+        like(err.text, "t.zst is compressed by Zstandard, .*zstd -d", "%s", err.text);
+        tap_skip("libzstd is not installed");
+        return;
+    }
+    pl_file_bytes_release(&bytes);
+    ok(reads_as(file_put("t.zst", packed, sizeof packed), text, 12), "a frame");
+    memcpy(both, packed, sizeof packed);
+    memcpy(both + sizeof packed, packed, sizeof packed);
+    ok(reads_as(file_put("t.zst", both, sizeof both), "a,b\n1,2\n3,4\na,b\n1,2\n3,4\n",
+                24),
+       "and two");
+    is_int(pl_file_read(file_put("t.zst", packed, 20), NO_LIMIT, &bytes, &err),
+           PL_EFORMAT, "not the beginning of one");
+    like(err.text, "t.zst: truncated: the Zstandard data end at byte 20", "%s", err.text);
+    both[21] ^= 1;
+    is_int(pl_file_read(file_put("t.zst", both, sizeof packed), NO_LIMIT, &bytes, &err),
+           PL_EFORMAT, "not a damaged one");
+    like(err.text, "t.zst: byte [0-9]+: the Zstandard data are damaged", "%s", err.text);
+    is_int(pl_file_read(file_put("t.zst", packed, sizeof packed), 5, &bytes, &err),
+           PL_EFORMAT, "nor more than the limit");
+}
+
 static int read_gzip(const uint8_t *data, size_t size, pl_error_t *error)
 {
     pl_file_bytes_t bytes;
@@ -214,6 +246,7 @@ int main(void)
 {
     run(plain_and_compressed_files_give_the_same_bytes);
     run(gzip_members_after_one_another_are_one_file);
+    run(zstandard_is_read_like_gzip);
     run(damage_to_a_compressed_file_is_found);
     run(a_limit_holds_however_much_a_file_promises);
     run(a_file_that_changes_while_it_is_read_is_refused);

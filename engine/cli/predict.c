@@ -164,15 +164,26 @@ static int64_t likeliest(const float *score, int64_t classes)
     return best;
 }
 
-/* The classes, or the values of an output with one class; one line a sample. */
-static void write_numbers(FILE *file, const scores_t *s)
+/* The name of a class, in the list of the training data; NULL: it has a number alone. */
+static const char *class_name(const json_t *names, int64_t class)
+{
+    return json_string_value(json_array_get(names, (size_t) class));
+}
+
+/* The classes, by their names [numbers], or the values of an output with one class; one
+ * line a sample. */
+static void write_numbers(FILE *file, const scores_t *s, const json_t *names)
 {
     const float *score = s->data;
     for (int64_t sample = 0; sample < s->samples && !ferror(file); sample++)
         for (int64_t k = 0; k < s->per_sample; k++, score += s->classes) {
             char end = k + 1 < s->per_sample ? ' ' : '\n';
-            if (s->classes > 1)
-                fprintf(file, "%lld%c", (long long)likeliest(score, s->classes), end);
+            const int64_t class = likeliest(score, s->classes);
+            const char *name = s->classes > 1 ? class_name(names, class) : NULL;
+            if (name)
+                fprintf(file, "%s%c", name, end);
+            else if (s->classes > 1)
+                fprintf(file, "%lld%c", (long long)class, end);
             else
                 fprintf(file, "%.9g%c", *score, end);
         }
@@ -221,29 +232,35 @@ static void write_lines(FILE *file, const pl_result_tensor_t *output,
                         const char *checkpoint)
 {
     const scores_t scores = scores_of(output), *s = &scores;
-    json_t *data_info = s->per_sample > 1 ? cli_weights_data_info(checkpoint) : NULL;
-    const char *vocabulary = json_string_value(json_object_get(data_info, "vocabulary"));
+    json_t *data_info = cli_weights_data_info(checkpoint);
+    const char *vocabulary =
+        s->per_sample > 1 ? json_string_value(json_object_get(data_info, "vocabulary"))
+                          : NULL;
     bool bytes = vocabulary && !*vocabulary && s->classes == 256;
     const char **begin = vocabulary && *vocabulary ? characters_of(vocabulary, s->classes)
                                                    : NULL;
     if (begin || bytes)
         write_characters(file, s, begin);
     else
-        write_numbers(file, s);
+        write_numbers(file, s, json_object_get(data_info, "class_names"));
     free(begin);
     json_decref(data_info);
 }
 
 /* {"event": "prediction", "sample": 0, "class": 9, "logits": […]}, with all outputs. */
-static json_t *answer_json(const pl_result_t *result, int64_t sample)
+static json_t *answer_json(const pl_result_t *result, int64_t sample, const json_t *names)
 {
     json_t *json = json_pack("{s:s, s:I}", "event", "prediction", "sample",
                              (json_int_t)sample);
     scores_t first = scores_of(&result->output[0]);
-    if (first.classes > 1 && first.per_sample == 1)
-        json_object_set_new(json, "class",
-                            json_integer(likeliest(first.data + sample * first.classes,
-                                                   first.classes)));
+    if (first.classes > 1 && first.per_sample == 1) {
+        const int64_t class = likeliest(first.data + sample * first.classes,
+                                        first.classes);
+        const char *name = class_name(names, class);
+        json_object_set_new(json, "class", json_integer(class));
+        if (name)
+            json_object_set_new(json, "class_name", json_string(name));
+    }
     for (int k = 0; k < result->output_count; k++) {
         scores_t s = scores_of(&result->output[k]);
         const int64_t size = s.per_sample * s.classes;
@@ -293,11 +310,15 @@ static int write_answers(predict_command_t *predict, const pl_result_t *result,
     if (wants_array(arguments_of(predict)))
         return write_array(arguments_of(predict)->output, output, err);
     output_begin(predict);
-    if (!predict->session.json || predict->output != stdout)
+    if (!predict->session.json || predict->output != stdout) {
         write_lines(predict->output, output, arguments_of(predict)->checkpoint);
-    else
-        for (int64_t k = 0; k < output->shape.dim[0] && !cli_output_gone(); k++)
-            cli_print_json(answer_json(result, k));
+        return PL_OK;
+    }
+    json_t *data_info = cli_weights_data_info(arguments_of(predict)->checkpoint);
+    const json_t *names = json_object_get(data_info, "class_names");
+    for (int64_t k = 0; k < output->shape.dim[0] && !cli_output_gone(); k++)
+        cli_print_json(answer_json(result, k, names));
+    json_decref(data_info);
     return PL_OK;
 }
 

@@ -1,7 +1,8 @@
-/* csv.c - tables of numbers as comma-separated values (RFC 4180)
+/* csv.c - tables as text: comma-separated values (RFC 4180) and their relatives
  *
- * A scanner takes one field after the other; the functions above it decide whether a
- * record is names or numbers. Memory grows with the fields that are there.
+ * A scanner takes one field after the other. It first reads the beginning of the file
+ * without changing it, to find what the caller leaves open; then it reads everything and
+ * ends each cell with a zero byte in place. So a cell costs a pointer and no copy.
  *
  * Numbers are the same under every locale. Up to 15 digits and a power of ten up to 22
  * are both exact in a double, so one multiplication or division rounds correctly
@@ -55,9 +56,9 @@ static const char *take_digits(const char *p, const char *end, decimal_t *d,
     return p;
 }
 
-/* Splits a number by its grammar: [+-] digits [. digits] [e [+-] digits], with a digit
- * before or after the point. */
-static bool take_decimal(const char *p, const char *end, decimal_t *d)
+/* Splits a number by its grammar: [+-] digits [point digits] [e [+-] digits], with a
+ * digit before or after the point. */
+static bool take_decimal(const char *p, const char *end, char point, decimal_t *d)
 {
     d->negative = p < end && *p == '-';
     if (p < end && (*p == '-' || *p == '+'))
@@ -65,7 +66,7 @@ static bool take_decimal(const char *p, const char *end, decimal_t *d)
     const char *start = p;
     p = take_digits(p, end, d, 0);
     size_t seen = (size_t)(p - start);
-    if (p < end && *p == '.') {
+    if (p < end && *p == point) {
         start = ++p;
         p = take_digits(p, end, d, -1);
         seen += (size_t)(p - start);
@@ -84,11 +85,11 @@ static bool take_decimal(const char *p, const char *end, decimal_t *d)
     return p == end;
 }
 
-bool pl_number(const char *text, size_t length, double *number)
+bool pl_number(const char *text, size_t length, char point, double *number)
 {
     char copy[LONGEST + 1];
     decimal_t d = {.exact = true};
-    if (length > LONGEST || !take_decimal(text, text + length, &d))
+    if (length > LONGEST || !take_decimal(text, text + length, point, &d))
         return false;
     if (d.exact && d.power >= -22 && d.power <= 22) {
         double value = (double)d.digits;
@@ -98,6 +99,8 @@ bool pl_number(const char *text, size_t length, double *number)
     }
     memcpy(copy, text, length);
     copy[length] = '\0';
+    for (char *at = copy; point != '.' && *at; at++)
+        *at = *at == point ? '.' : *at;
     locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (!plain)
         return false;
@@ -111,9 +114,11 @@ bool pl_number(const char *text, size_t length, double *number)
 
 /* ---- fields ---- */
 
-/* A field as it is in the file: between its commas or quotes, with doubled quotes. */
+#define BLANKS " \t"
+
+/* A field as it is in the file: between its delimiters or quotes, with doubled quotes. */
 typedef struct csv_field {
-    const char *text;
+    char *text;
     size_t length;
     bool quoted, last;                                      /* last of its record */
     int64_t line, column;                                   /* where it starts, from 1 */
@@ -121,8 +126,8 @@ typedef struct csv_field {
 
 typedef struct csv_scan {
     const char *name;
-    const char *at, *end;
-    const char *line_start;
+    char *at, *end;
+    char *line_start;
     int64_t line;
     pl_csv_t csv;
     int64_t capacity;                                  /* rows that there is memory for */
@@ -132,10 +137,28 @@ typedef struct csv_scan {
 #define PLACE "%s:%lld:%lld: "
 #define PLACE_OF(s, field) (s)->name, (long long)(field)->line, (long long)(field)->column
 
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
 static void csv_new_line(csv_scan_t *s)
 {
     s->line++;
     s->line_start = s->at;
+}
+
+static bool csv_is_delimiter(const csv_scan_t *s, char c)
+{
+    return c == s->csv.format.delimiter || (s->csv.format.delimiter == ' ' && c == '\t');
+}
+
+/* Passes blanks that are no delimiters; runs of blanks are one delimiter. */
+static void csv_pass_blanks(csv_scan_t *s)
+{
+    while (s->at < s->end && is_blank(*s->at)
+           && (s->csv.format.delimiter == ' ' || !csv_is_delimiter(s, *s->at)))
+        s->at++;
 }
 
 /* Takes the rest of a quoted field after its first quote, up to one that is not
@@ -161,14 +184,21 @@ static int csv_take_quoted(csv_scan_t *s, csv_field_t *field)
                        PLACE "the quote that begins here does not end",
                        PLACE_OF(s, field));
     field->length = (size_t)(s->at++ - field->text);
+    csv_pass_blanks(s);
     return PL_OK;
 }
 
 static int csv_take_end(csv_scan_t *s, csv_field_t *field)
 {
-    if (s->at < s->end && *s->at == ',') {
-        s->at++;
-        return PL_OK;
+    const bool in_blanks = s->csv.format.delimiter == ' ' && s->at > field->text
+                           && is_blank(s->at[-1]);
+    if (s->at < s->end && (csv_is_delimiter(s, *s->at) || in_blanks) && *s->at != '\n'
+        && *s->at != '\r') {
+        s->at += !in_blanks;
+        csv_pass_blanks(s);
+        if (s->csv.format.delimiter != ' '
+            || (s->at < s->end && *s->at != '\n' && *s->at != '\r'))
+            return PL_OK;                         /* blanks at the end of a line end it */
     }
     field->last = true;
     if (s->at == s->end)
@@ -177,8 +207,8 @@ static int csv_take_end(csv_scan_t *s, csv_field_t *field)
         s->at++;
     if (*s->at != '\n')
         return pl_fail(s->err, PL_EFORMAT,
-                       PLACE "a ',' or the line's end must follow the field",
-                       PLACE_OF(s, field));
+                       PLACE "a '%c' or the line's end must follow the field",
+                       PLACE_OF(s, field), s->csv.format.delimiter);
     s->at++;
     csv_new_line(s);
     return PL_OK;
@@ -187,55 +217,222 @@ static int csv_take_end(csv_scan_t *s, csv_field_t *field)
 static int csv_take_field(csv_scan_t *s, csv_field_t *field)
 {
     *field = (csv_field_t){.line = s->line, .column = s->at - s->line_start + 1};
+    csv_pass_blanks(s);
     if (s->at < s->end && *s->at == '"') {
         s->at++;
         int code = csv_take_quoted(s, field);
         return code ? code : csv_take_end(s, field);
     }
     field->text = s->at;
-    while (s->at < s->end && *s->at != ',' && *s->at != '\n')
+    while (s->at < s->end && !csv_is_delimiter(s, *s->at) && *s->at != '\n')
         s->at++;
     field->length = (size_t)(s->at - field->text);
-    bool crlf = s->at < s->end && *s->at == '\n' && field->length > 0
-                && s->at[-1] == '\r';
-    field->length -= crlf;
+    field->length -= s->at < s->end && *s->at == '\n' && field->length > 0
+                     && s->at[-1] == '\r';
     if (memchr(field->text, '\r', field->length))
         return pl_fail(s->err, PL_EFORMAT,
                        PLACE "a carriage return without a line feed: end lines with one "
                              "or both (tr '\\r' '\\n' converts old files)",
                        PLACE_OF(s, field));
+    while (field->length > 0 && is_blank(field->text[field->length - 1]))
+        field->length--;
     return csv_take_end(s, field);
 }
 
-/* Without the spaces around a number or a name without quotes. */
-static csv_field_t csv_trim(csv_field_t field)
+static bool csv_number(const csv_scan_t *s, const csv_field_t *field, double *number)
 {
-    for (; field.length > 0 && (*field.text == ' ' || *field.text == '\t'); field.text++)
-        field.length--;
-    while (
-        field.length > 0
-        && (field.text[field.length - 1] == ' ' || field.text[field.length - 1] == '\t'))
-        field.length--;
-    return field;
+    return pl_number(field->text, field->length, s->csv.format.decimal, number);
 }
 
-static bool csv_number(const csv_field_t *field, double *number)
+/* Passes comments, and empty lines where a record has several fields; false: there is
+ * nothing left. */
+static bool csv_find_record(csv_scan_t *s)
 {
-    const csv_field_t bare = csv_trim(*field);
-    return pl_number(bare.text, bare.length, number);
+    while (s->at < s->end) {
+        char *line = s->at + strspn(s->at, BLANKS);
+        const char comment = s->csv.format.comment;
+        const bool is_empty = line >= s->end || *line == '\n'
+                              || (*line == '\r' && line[1] == '\n');
+        if (!(comment && *s->at == comment) && !(is_empty && s->csv.columns != 1))
+            return true;
+        char *end = memchr(s->at, '\n', (size_t)(s->end - s->at));
+        s->at = end ? end + 1 : s->end;
+        csv_new_line(s);
+    }
+    return false;
 }
 
-/* "field 3 (petal_width)" */
-static const char *csv_field_text(const csv_scan_t *s, int column, char text[static 80])
+/* ---- what the beginning of a file shows ---- */
+
+#define SAMPLE 100                                          /* records */
+#define LEAD_MAX 20                                         /* lines before a table */
+
+/* The beginning of a file, read with one delimiter. */
+typedef struct csv_sample {
+    int records, columns;                      /* columns: of most records */
+    int agree, lead;                           /* records with that many; others before */
+    int64_t lead_lines;
+    int points, commas;                           /* numbers with a point; with a comma */
+    int cells, numbers;                           /* numbers: with either */
+} csv_sample_t;
+
+/* Reads the first records and changes nothing. */
+static csv_sample_t csv_sample(const csv_scan_t *s, char delimiter)
 {
-    if (s->csv.name)
-        snprintf(text, 80, "field %d (%.48s)", column + 1, s->csv.name[column]);
+    csv_scan_t ahead = *s;
+    csv_sample_t found = {0};
+    int count[SAMPLE];
+    int64_t line[SAMPLE];
+    ahead.err = NULL;
+    ahead.csv.format.delimiter = delimiter;
+    for (bool good = true; good && found.records < SAMPLE && csv_find_record(&ahead);) {
+        csv_field_t field = {0};
+        int fields = 0;
+        line[found.records] = ahead.line;
+        for (; good && !field.last; fields += good) {
+            double number;
+            good = csv_take_field(&ahead, &field) == PL_OK && fields < COLUMNS_MAX;
+            if (!good)
+                break;
+            const bool comma = memchr(field.text, ',', field.length);
+            const bool is_number = pl_number(field.text, field.length, comma ? ',' : '.',
+                                             &number);
+            found.cells++;
+            found.numbers += is_number;
+            found.commas += is_number && comma;
+            found.points += is_number && memchr(field.text, '.', field.length);
+        }
+        if (good)
+            count[found.records++] = fields;
+    }
+    for (int k = 0; k < found.records; k++) {
+        int agree = 0;
+        for (int i = 0; i < found.records; i++)
+            agree += count[i] == count[k];
+        if (agree <= found.agree)
+            continue;
+        found.agree = agree;
+        found.columns = count[k];
+        found.lead = k;
+        found.lead_lines = line[k] - s->line;
+    }
+    return found;
+}
+
+/* Finds the delimiter with which most records have the same number of fields, then the
+ * one with which most cells are numbers. */
+static csv_sample_t csv_find_delimiter(csv_scan_t *s)
+{
+    csv_sample_t best = {0};
+    double best_share = 0, best_numbers = -1;
+    s->csv.format.delimiter = ',';
+    for (const char *delimiter = "\t;|, "; *delimiter; delimiter++) {
+        const csv_sample_t found = csv_sample(s, *delimiter);
+        const double share = found.agree / fmax(1, found.records - found.lead);
+        const double numbers = found.numbers / fmax(1, found.cells);
+        if (found.columns < 2 || share < best_share || (*delimiter == ' ' && share < 1)
+            || (share == best_share && numbers <= best_numbers))
+            continue;
+        best = found;
+        best_share = share;
+        best_numbers = numbers;
+        s->csv.format.delimiter = *delimiter;
+    }
+    return best.columns ? best : csv_sample(s, s->csv.format.delimiter);
+}
+
+static void csv_skip_lines(csv_scan_t *s, int64_t lines)
+{
+    for (; lines > 0 && s->at < s->end; lines--) {
+        char *end = memchr(s->at, '\n', (size_t)(s->end - s->at));
+        s->at = end ? end + 1 : s->end;
+        csv_new_line(s);
+        s->csv.skipped++;
+    }
+}
+
+/* Finds what the format leaves open. */
+static void csv_find_format(csv_scan_t *s)
+{
+    pl_csv_format_t *format = &s->csv.format;
+    csv_sample_t found;
+    csv_skip_lines(s, format->skip);
+    if (format->comment == PL_CSV_FIND) {
+        const char *first = s->at + strspn(s->at, BLANKS "\r\n");
+        format->comment = first < s->end && (*first == '#' || *first == '%') ? *first : 0;
+    }
+    if (format->delimiter == PL_CSV_FIND)
+        found = csv_find_delimiter(s);
     else
-        snprintf(text, 80, "field %d", column + 1);
-    return text;
+        found = csv_sample(s, format->delimiter);
+    if (format->skip < 0 && found.lead && found.lead <= LEAD_MAX
+        && found.agree == found.records - found.lead && found.agree > 1)
+        csv_skip_lines(s, found.lead_lines);
+    if (format->decimal == PL_CSV_FIND)
+        format->decimal = format->delimiter != ',' && found.commas > found.points ? ','
+                                                                                  : '.';
+}
+
+/* Counts the columns of the first record and finds whether it has names: a field is not
+ * empty and none is a number, or most columns have numbers below another first field.  A
+ * bad number among good ones is an error in the data.  Takes nothing. */
+static int csv_look_at_first(csv_scan_t *s, bool *names)
+{
+    csv_scan_t ahead = *s;
+    csv_field_t field = {0};
+    bool something = false, numbers = false;
+    double number;
+    do {
+        int code = csv_take_field(&ahead, &field);
+        if (code)
+            return code;
+        if (++s->csv.columns > COLUMNS_MAX)
+            return pl_fail(s->err, PL_EFORMAT, PLACE "more than %d fields",
+                           PLACE_OF(s, &field), COLUMNS_MAX);
+        something = something || field.length > 0;
+        numbers = numbers || csv_number(s, &field, &number);
+    } while (!field.last);
+    *names = something && !numbers;
+    char *kind = numbers ? pl_alloc((size_t)s->csv.columns) : NULL;
+    if (!kind)
+        return numbers ? pl_no_memory(s->err) : PL_OK;
+    enum { OTHER, WORD, ABOVE_NUMBERS };
+    int above = 0;
+    ahead = *s;
+    for (int row = 0; row < SAMPLE && csv_find_record(&ahead); row++) {
+        field = (csv_field_t){0};
+        for (int k = 0; !field.last && k < s->csv.columns; k++) {
+            if (csv_take_field(&ahead, &field))
+                break;
+            const bool is_number = csv_number(s, &field, &number);
+            if (row == 0)
+                kind[k] = field.length > 0 && !is_number ? WORD : OTHER;
+            else if (kind[k] != OTHER && field.length > 0)
+                kind[k] = is_number ? ABOVE_NUMBERS : OTHER;
+        }
+        if (!field.last)
+            break;
+    }
+    for (int k = 0; k < s->csv.columns; k++)
+        above += kind[k] == ABOVE_NUMBERS;
+    pl_free(kind);
+    *names = 2 * above > s->csv.columns;
+    return PL_OK;
 }
 
 /* ---- records ---- */
+
+/* Ends a field with a zero byte and undoubles its quotes, in place. */
+static char *csv_cell(const csv_field_t *field)
+{
+    char *out = field->text;
+    for (size_t i = 0; i < field->length; i++) {
+        *out++ = field->text[i];
+        i += field->quoted && field->text[i] == '"';   /* the second of a doubled quote */
+    }
+    *out = '\0';
+    return field->text;
+}
 
 /* Makes room for one more row, at least doubling. */
 static int csv_grow(csv_scan_t *s)
@@ -243,101 +440,52 @@ static int csv_grow(csv_scan_t *s)
     if (s->csv.rows < s->capacity)
         return PL_OK;
     int64_t capacity = s->capacity ? 2 * s->capacity : 16;
-    size_t values, bytes;
-    if (__builtin_mul_overflow((size_t)capacity, (size_t)s->csv.columns, &values)
-        || __builtin_mul_overflow(values, sizeof(double), &bytes))
+    size_t cells, bytes;
+    if (__builtin_mul_overflow((size_t)capacity, (size_t)s->csv.columns, &cells)
+        || __builtin_mul_overflow(cells, sizeof(char *), &bytes))
         return pl_no_memory(s->err);
-    double *value = pl_resize(s->csv.value, bytes);
-    s->csv.value = value ? value : s->csv.value;
+    char **cell = pl_resize(s->csv.cell, bytes);
+    s->csv.cell = cell ? cell : s->csv.cell;
     int64_t *line = pl_resize(s->csv.line, (size_t)capacity * sizeof *line);
     s->csv.line = line ? line : s->csv.line;
-    if (!value || !line)
+    char **start = pl_resize(s->csv.start, (size_t)capacity * sizeof *start);
+    s->csv.start = start ? start : s->csv.start;
+    if (!cell || !line || !start)
         return pl_fail(s->err, PL_ENOMEM, "%s: out of memory at line %lld", s->name,
                        (long long)s->line);
     s->capacity = capacity;
     return PL_OK;
 }
 
-/* One field of a row; `column` from 0. */
-static int csv_take_value(csv_scan_t *s, int column, double *value)
+/* Takes the cells of a record, [columns]. */
+static int csv_take_record(csv_scan_t *s, char **cell)
 {
-    csv_field_t field;
-    char text[80];
-    int code = csv_take_field(s, &field);
-    if (code)
-        return code;
-    if (csv_trim(field).length == 0)
-        return pl_fail(s->err, PL_EFORMAT, PLACE "%s of %d is missing",
-                       PLACE_OF(s, &field), csv_field_text(s, column, text),
-                       s->csv.columns);
-    if (!csv_number(&field, value))
-        return pl_fail(s->err, PL_EFORMAT, PLACE "%s: \"%.*s\" is not a finite number%s",
-                       PLACE_OF(s, &field), csv_field_text(s, column, text),
-                       (int)(field.length < 32 ? field.length : 32), field.text,
-                       s->csv.rows || s->csv.name
-                           ? ""
-                           : "; if this line holds names, set \"header\": \"yes\"");
-    if (field.last && column + 1 < s->csv.columns)
-        return pl_fail(s->err, PL_EFORMAT,
-                       PLACE "%s of %d is missing: the line ends before it", s->name,
-                       (long long)field.line,
-                       (long long)(field.column + (int64_t)field.length),
-                       csv_field_text(s, column + 1, text), s->csv.columns);
-    if (!field.last && column + 1 == s->csv.columns)
-        return pl_fail(s->err, PL_EFORMAT,
-                       PLACE "more fields than the %d of the first line", s->name,
-                       (long long)s->line, (long long)(s->at - s->line_start),
-                       s->csv.columns);
-    return PL_OK;
-}
-
-/* Counts the columns of the first record and finds whether it can hold names: a field is
- * not empty and none is a number. A bad number among good ones is an error in the data.
- * Takes nothing. */
-static int csv_look_at_first(csv_scan_t *s, bool *names)
-{
-    csv_scan_t ahead = *s;
-    csv_field_t field;
-    bool something = false, numbers = false;
-    do {
-        double number;
-        int code = csv_take_field(&ahead, &field);
-        if (code)
-            return code;
-        if (++s->csv.columns > COLUMNS_MAX)
-            return pl_fail(s->err, PL_EFORMAT, PLACE "more than %d fields",
-                           PLACE_OF(s, &field), COLUMNS_MAX);
-        something = something || csv_trim(field).length > 0;
-        numbers = numbers || csv_number(&field, &number);
-    } while (!field.last);
-    *names = something && !numbers;
-    return PL_OK;
-}
-
-static int csv_take_names(csv_scan_t *s)
-{
-    s->csv.name = pl_alloc_array((size_t)s->csv.columns, sizeof *s->csv.name);
-    if (!s->csv.name)
-        return pl_no_memory(s->err);
-    for (int column = 0; column < s->csv.columns; column++) {
-        csv_field_t field;
+    const int columns = s->csv.columns;
+    csv_field_t field = {0};
+    for (int column = 0; column < columns; column++) {
         int code = csv_take_field(s, &field);
         if (code)
             return code;
-        field = field.quoted ? field : csv_trim(field);
-        char *out = s->csv.name[column] = pl_alloc(field.length + 1);
-        if (!out)
-            return pl_no_memory(s->err);
-        for (size_t i = 0; i < field.length; i++) {
-            *out++ = field.text[i];
-            i += field.quoted && field.text[i] == '"';      /* the second of a doubled
-                                                               quote */
-        }
+        if (field.last && column + 1 < columns)
+            return pl_fail(s->err, PL_EFORMAT,
+                           PLACE "field %d%s%.48s%s of %d is missing: the line ends "
+                                 "before it",
+                           s->name, (long long)field.line,
+                           (long long)(field.column + (int64_t)field.length), column + 2,
+                           s->csv.name ? " (" : "",
+                           s->csv.name ? s->csv.name[column + 1] : "",
+                           s->csv.name ? ")" : "", columns);
+        if (!field.last && column + 1 == columns)
+            return pl_fail(s->err, PL_EFORMAT,
+                           PLACE "more fields than the %d of the first line", s->name,
+                           (long long)s->line, (long long)(s->at - s->line_start),
+                           columns);
+        cell[column] = csv_cell(&field);
     }
     return PL_OK;
 }
 
-static int csv_take_all(csv_scan_t *s, pl_csv_header_t header)
+static int csv_take_all(csv_scan_t *s)
 {
     bool names = false;
     if (s->end - s->at >= 3 && !memcmp(s->at, "\xEF\xBB\xBF", 3))
@@ -346,36 +494,47 @@ static int csv_take_all(csv_scan_t *s, pl_csv_header_t header)
         && (!memcmp(s->at, "\xFF\xFE", 2) || !memcmp(s->at, "\xFE\xFF", 2)))
         return pl_fail(s->err, PL_EFORMAT, "%s: the text is UTF-16: save it as UTF-8",
                        s->name);
+    const char *zero = memchr(s->at, '\0', (size_t)(s->end - s->at));
+    if (zero)
+        return pl_fail(s->err, PL_EFORMAT,
+                       "%s: byte %lld is zero: the file is not a table as text", s->name,
+                       (long long)(zero - s->csv.text));
     while (s->end > s->at && (s->end[-1] == '\n' || s->end[-1] == '\r'))
         s->end--;                                 /* empty lines at the end, no records */
-    if (s->at == s->end)
+    *s->end = '\0';
+    csv_find_format(s);
+    if (!csv_find_record(s))
         return pl_fail(s->err, PL_EFORMAT, "%s: the file is empty", s->name);
+    const pl_csv_header_t header = s->csv.format.header;
     int code = csv_look_at_first(s, &names);
-    if (!code && (header == PL_CSV_YES || (header == PL_CSV_AUTO && names)))
-        code = csv_take_names(s);
-    while (!code && s->at < s->end) {
+    if (!code && (header == PL_CSV_YES || (header == PL_CSV_AUTO && names))) {
+        char **name = pl_alloc_array((size_t)s->csv.columns, sizeof *name);
+        code = name ? csv_take_record(s, name) : pl_no_memory(s->err);
+        s->csv.name = name;
+    }
+    while (!code && csv_find_record(s)) {
         if ((code = csv_grow(s)))
             return code;
-        double *row = s->csv.value + s->csv.rows * s->csv.columns;
         s->csv.line[s->csv.rows] = s->line;
-        for (int column = 0; column < s->csv.columns && !code; column++)
-            code = csv_take_value(s, column, &row[column]);
+        s->csv.start[s->csv.rows] = s->at;
+        code = csv_take_record(s, s->csv.cell + s->csv.rows * s->csv.columns);
         s->csv.rows += !code;
     }
     return code;
 }
 
-int pl_csv_read(const void *data, size_t size, const char *name, pl_csv_header_t header,
-                pl_csv_t *csv, pl_error_t *err)
+/* Reads text[0..size), which is the table's from now on; a zero byte follows it. */
+static int csv_read_owned(char *text, size_t size, const char *name,
+                          const pl_csv_format_t *format, pl_csv_t *csv, pl_error_t *err)
 {
-    const char *text = data;
     csv_scan_t s = {.name = name,
                     .at = text,
                     .end = text + size,
                     .line_start = text,
                     .line = 1,
+                    .csv = {.text = text, .format = *format},
                     .err = err};
-    int code = csv_take_all(&s, header);
+    int code = csv_take_all(&s);
     if (code)
         pl_csv_release(&s.csv);
     else
@@ -383,24 +542,56 @@ int pl_csv_read(const void *data, size_t size, const char *name, pl_csv_header_t
     return code;
 }
 
-int pl_csv_load(const char *path, size_t limit, pl_csv_header_t header, pl_csv_t *csv,
-                pl_error_t *err)
+int pl_csv_read(const void *data, size_t size, const char *name,
+                const pl_csv_format_t *format, pl_csv_t *csv, pl_error_t *err)
+{
+    char *text = pl_alloc(size + 1);
+    if (!text)
+        return pl_no_memory(err);
+    memcpy(text, data, size);
+    text[size] = '\0';
+    return csv_read_owned(text, size, name, format, csv, err);
+}
+
+int pl_csv_load(const char *path, size_t limit, const pl_csv_format_t *format,
+                pl_csv_t *csv, pl_error_t *err)
 {
     pl_file_bytes_t bytes;
     int code = pl_file_read(path, limit, &bytes, err);
-    if (code)
-        return code;
-    code = pl_csv_read(bytes.data, bytes.size, path, header, csv, err);
-    pl_file_bytes_release(&bytes);
-    return code;
+    return code ? code
+                : csv_read_owned((char *)bytes.data, bytes.size, path, format, csv, err);
+}
+
+bool pl_csv_number(const pl_csv_t *csv, int64_t row, int column, double *number)
+{
+    const char *cell = pl_csv_cell(csv, row, column);
+    size_t length = strlen(cell);
+    for (; is_blank(*cell); cell++)                         /* they may be in quotes */
+        length--;
+    while (length > 0 && is_blank(cell[length - 1]))
+        length--;
+    return pl_number(cell, length, csv->format.decimal, number);
+}
+
+void pl_csv_place(const pl_csv_t *csv, int64_t row, int column, char place[static 48])
+{
+    const char *at = csv->start[row], *cell = pl_csv_cell(csv, row, column);
+    const char *line_start = at;
+    int64_t line = csv->line[row];
+    for (; at < cell; at++)
+        if (*at == '\n') {
+            line++;
+            line_start = at + 1;
+        }
+    snprintf(place, 48, "%lld:%lld", (long long)line, (long long)(cell - line_start + 1));
 }
 
 void pl_csv_release(pl_csv_t *csv)
 {
-    for (int column = 0; csv->name && column < csv->columns; column++)
-        pl_free(csv->name[column]);
     pl_free(csv->name);
     pl_free(csv->line);
-    pl_free(csv->value);
+    pl_free(csv->start);
+    pl_free(csv->cell);
+    pl_free(csv->text);
     *csv = (pl_csv_t){0};
 }

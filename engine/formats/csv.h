@@ -1,8 +1,7 @@
-/* csv.h - tables of numbers as comma-separated values (RFC 4180)
+/* csv.h - tables as text: comma-separated values (RFC 4180) and their relatives
  *
- * Fields may be quoted, lines end with LF or CRLF, the first record may hold names. Every
- * field is a finite number. A missing one is an error that names its place, because a
- * guess would be trained on. */
+ * Fields may be quoted, lines end with LF or CRLF, the first record may hold names.  What
+ * a format leaves open is found from the beginning of the file. */
 #ifndef PL_FORMATS_CSV_H
 #define PL_FORMATS_CSV_H
 
@@ -11,33 +10,69 @@
 
 typedef enum pl_csv_header {
     PL_CSV_AUTO,                            /* the first record is a header if none of its
-                                               fields is a number */
+                                               fields is a number, or if most columns have
+                                               numbers below it */
     PL_CSV_YES,
     PL_CSV_NO,
 } pl_csv_header_t;
 
+#define PL_CSV_FIND '\1'
+
+/* How a table is written. */
+typedef struct pl_csv_format {
+    pl_csv_header_t header;
+    char delimiter;                         /* ' ': one or several blanks or tabs
+                                               [PL_CSV_FIND: , ; | tab or blanks] */
+    char decimal;                           /* '.' or ','  [PL_CSV_FIND] */
+    char comment;                           /* first character of lines to leave out; 0:
+                                               none  [PL_CSV_FIND: # or % if the file
+                                               begins with it] */
+    int64_t skip;                           /* lines before the table  [-1: lines at the
+                                               beginning with another number of fields] */
+} pl_csv_format_t;
+
+#define PL_CSV_ANY \
+    ((pl_csv_format_t){PL_CSV_AUTO, PL_CSV_FIND, PL_CSV_FIND, PL_CSV_FIND, -1})
+
 typedef struct pl_csv {
     int64_t rows;
     int columns;
-    double *value;                                        /* [rows, columns] */
-    int64_t *line;                                        /* [rows] of the file, from 1 */
-    char **name;                                          /* [columns]  [no header] */
+    char **cell;                     /* [rows, columns] without quotes, and without blanks
+                                        around what is not quoted; "": empty */
+    int64_t *line;                   /* [rows] of the file, from 1 */
+    char **start;                    /* [rows] where they begin */
+    char **name;                     /* [columns]  [no header] */
+    pl_csv_format_t format;          /* with what was found */
+    int64_t skipped;                 /* lines before the table */
+    char *text;                      /* cells and names are there */
 } pl_csv_t;
+
+static inline const char *pl_csv_cell(const pl_csv_t *csv, int64_t row, int column)
+{
+    return csv->cell[row * csv->columns + column];
+}
 
 /* Reads a table in memory; errors begin with name:line:column, column counting bytes from
  * 1. */
-int pl_csv_read(const void *data, size_t size, const char *name, pl_csv_header_t header,
-                pl_csv_t *csv, pl_error_t *err);
+int pl_csv_read(const void *data, size_t size, const char *name,
+                const pl_csv_format_t *format, pl_csv_t *csv, pl_error_t *err);
 
-/* The same of a file, plain or gzip. */
-int pl_csv_load(const char *path, size_t limit, pl_csv_header_t header, pl_csv_t *csv,
-                pl_error_t *err);
+/* The same of a file, plain or compressed. */
+int pl_csv_load(const char *path, size_t limit, const pl_csv_format_t *format,
+                pl_csv_t *csv, pl_error_t *err);
 
 void pl_csv_release(pl_csv_t *csv);
 
-/* The finite number that text[0..length) is, correctly rounded, under every locale; false
- * if it is none: empty, other characters, too large, nan, inf, hexadecimal, or more than
- * 400 characters. *number is then unchanged. */
-bool pl_number(const char *text, size_t length, double *number);
+/* The finite number in a cell; false if it is none. */
+bool pl_csv_number(const pl_csv_t *csv, int64_t row, int column, double *number);
+
+/* "LINE:COLUMN" of a cell in its file, for errors. */
+void pl_csv_place(const pl_csv_t *csv, int64_t row, int column, char place[static 48]);
+
+/* The finite number that text[0..length) is, correctly rounded, under every locale, with
+ * `point` between its whole and its fraction; false if it is none: empty, other
+ * characters, too large, nan, inf, hexadecimal, or more than 400 characters. *number is
+ * then unchanged. */
+bool pl_number(const char *text, size_t length, char point, double *number);
 
 #endif

@@ -1,10 +1,14 @@
-/* stream.c - a whole file in memory, plain or gzip
+/* stream.c - a whole file in memory, plain, gzip or Zstandard
  *
  * A file is read in pieces: the first one decides whether it is compressed, each one adds
- * to the output. Several gzip members in a row are one file, as in gzip itself; anything
- * else after a member is an error. */
+ * to the output. Several gzip members or Zstandard frames in a row are one file, as in
+ * their programs; anything else after one is an error.
+ *
+ * libzstd is opened when a file needs it, so that neither a build nor other files do. Its
+ * functions and structs below are of its stable interface. */
 #include "formats/stream.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -18,6 +22,25 @@
 
 #define PIECE ((size_t)1 << 16)
 
+#define ZSTD_FILE "libzstd.so.1"
+
+typedef struct zstd_buffer {
+    void *bytes;
+    size_t size, at;
+} zstd_buffer_t;
+
+typedef struct zstd {
+    void *library;
+    void *stream;
+    void *(*create)(void);
+    size_t (*destroy)(void *stream);
+    size_t (*decompress)(void *stream, zstd_buffer_t *out, zstd_buffer_t *in);
+    unsigned (*is_error)(size_t code);
+    const char *(*error_name)(size_t code);
+} zstd_t;
+
+typedef enum packing { PLAIN, GZIP, ZSTD } packing_t;
+
 typedef struct stream {
     const char *name;
     size_t limit;
@@ -25,8 +48,10 @@ typedef struct stream {
     pl_file_bytes_t out;
     size_t capacity;
     uint64_t taken;                                         /* bytes of the file so far */
-    bool gzip, member_done;
+    packing_t packing;
+    bool member_done;
     z_stream z;
+    zstd_t zstd;
 } stream_t;
 
 void pl_file_bytes_release(pl_file_bytes_t *bytes)
@@ -56,7 +81,7 @@ static void zlib_free(void *opaque, void *memory)
 static int stream_too_large(const stream_t *s)
 {
     return pl_fail(s->err, PL_EFORMAT, "%s: more than %zu bytes%s, which is the limit",
-                   s->name, s->limit, s->gzip ? " uncompressed" : "");
+                   s->name, s->limit, s->packing ? " uncompressed" : "");
 }
 
 /* Makes room for `extra` more bytes and the zero at the end. One byte more than the limit
@@ -102,20 +127,80 @@ static int stream_inflate_some(stream_t *s)
     return s->out.size > s->limit ? stream_too_large(s) : PL_OK;
 }
 
-/* Takes the next bytes of the file. */
-static int stream_take(stream_t *s, const uint8_t *piece, size_t n)
+static int zstd_open(stream_t *s)
 {
-    bool first = s->taken == 0;
-    int code = PL_OK;
-    s->taken += n;
-    if (first && n >= 2 && piece[0] == 0x1f && piece[1] == 0x8b) {
+    zstd_t *z = &s->zstd;
+    struct {
+        const char *name;
+        void *function;
+    } needed[] = {{"ZSTD_createDStream", &z->create},
+                  {"ZSTD_freeDStream", &z->destroy},
+                  {"ZSTD_decompressStream", &z->decompress},
+                  {"ZSTD_isError", &z->is_error},
+                  {"ZSTD_getErrorName", &z->error_name}};
+    bool whole = (z->library = dlopen(ZSTD_FILE, RTLD_NOW | RTLD_LOCAL)) != NULL;
+    for (size_t k = 0; k < sizeof needed / sizeof *needed && whole; k++) {
+        void *found = dlsym(z->library, needed[k].name);
+        memcpy(needed[k].function, &found, sizeof found);
+        whole = found != NULL;
+    }
+    if (!whole)
+        return pl_fail(s->err, PL_ENOTFOUND,
+                       "%s is compressed by Zstandard, and " ZSTD_FILE
+                       " is not installed: install it, or decompress the file with "
+                       "zstd -d",
+                       s->name);
+    z->stream = z->create();
+    return z->stream ? PL_OK : pl_no_memory(s->err);
+}
+
+static int zstd_take(stream_t *s, const uint8_t *piece, size_t n)
+{
+    zstd_buffer_t in = {(void *)piece, n, 0}, out;
+    do {
+        int code = stream_reserve(s, 1);
+        if (code)
+            return code;
+        out = (zstd_buffer_t){s->out.data, s->capacity - 1, s->out.size};
+        const size_t left = s->zstd.decompress(s->zstd.stream, &out, &in);
+        if (s->zstd.is_error(left))
+            return pl_fail(s->err, PL_EFORMAT,
+                           "%s: byte %llu: the Zstandard data are damaged (%s)", s->name,
+                           (unsigned long long)(s->taken - (n - in.at)),
+                           s->zstd.error_name(left));
+        s->out.size = out.at;
+        s->member_done = left == 0;
+        if (s->out.size > s->limit)
+            return stream_too_large(s);
+    } while (in.at < n || (out.at == out.size && !s->member_done));
+    return PL_OK;
+}
+
+/* Finds the packing from the first bytes of the file. */
+static int stream_begin(stream_t *s, const uint8_t *piece, size_t n)
+{
+    if (n >= 2 && piece[0] == 0x1f && piece[1] == 0x8b) {
         s->z.zalloc = zlib_alloc;
         s->z.zfree = zlib_free;
         if (inflateInit2(&s->z, 15 + 16) != Z_OK)           /* 16: a gzip header */
             return pl_no_memory(s->err);
-        s->gzip = true;
+        s->packing = GZIP;
     }
-    if (!s->gzip) {
+    if (n >= 4 && !memcmp(piece, "\x28\xb5\x2f\xfd", 4)) {
+        s->packing = ZSTD;
+        return zstd_open(s);
+    }
+    return PL_OK;
+}
+
+/* Takes the next bytes of the file. */
+static int stream_take(stream_t *s, const uint8_t *piece, size_t n)
+{
+    int code = s->taken == 0 ? stream_begin(s, piece, n) : PL_OK;
+    s->taken += n;
+    if (code || s->packing == ZSTD)
+        return code ? code : zstd_take(s, piece, n);
+    if (s->packing == PLAIN) {
         if ((code = stream_reserve(s, n)))
             return code;
         memcpy(s->out.data + s->out.size, piece, n);
@@ -135,14 +220,19 @@ static int stream_take(stream_t *s, const uint8_t *piece, size_t n)
 /* Ends a stream; without an error in `code` hands the bytes over. */
 static int stream_end(stream_t *s, int code, pl_file_bytes_t *bytes)
 {
-    if (!code && s->gzip && !s->member_done)
+    if (!code && s->packing && !s->member_done)
         code = pl_fail(s->err, PL_EFORMAT,
-                       "%s: truncated: the gzip data end at byte %llu, too early",
-                       s->name, (unsigned long long)s->taken);
+                       "%s: truncated: the %s data end at byte %llu, too early", s->name,
+                       s->packing == GZIP ? "gzip" : "Zstandard",
+                       (unsigned long long)s->taken);
     if (!code)
         code = stream_reserve(s, 0);
-    if (s->gzip)
+    if (s->packing == GZIP)
         inflateEnd(&s->z);
+    if (s->zstd.stream)
+        s->zstd.destroy(s->zstd.stream);
+    if (s->zstd.library)
+        dlclose(s->zstd.library);
     if (code) {
         pl_file_bytes_release(&s->out);
         return code;

@@ -1,67 +1,176 @@
-/* csv.c - a table of numbers: one column is the target, the others are features
+/* csv.c - a table: one column is the target, the others are features
  *
  * Columns may be separate fields, by name: a sample's weight, a second input.  Targets
- * that are whole numbers are classes, others are values to predict.  Features are scaled
- * to mean 0 and deviation 1, column by column, unless that is switched off.
+ * that are texts or whole numbers are classes, others are values to predict.  Numbers,
+ * categories and dates become features, column by column.
  *
- * The names and uses of columns, the type of the target and the moments come from the
- * training data alone: if each file decided for itself, the same row could mean different
- * samples.  The data info carries them to all other sources. */
+ * The names and uses of columns, the classes, the recipes of features and the moments
+ * come from the training data alone: if each file decided for itself, the same row could
+ * mean different samples.  The data info carries them to all other sources. */
 #include "actors/connectors/datasets/csv_parts.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "actors/connectors/sampler.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/json_path.h"
 
 static const pl_option_t csv_options[] = {
-    PL_TEXT(csv_dataset_t, path, NULL, NULL, "the file, plain or gzip"),
+    PL_TEXT(csv_dataset_t, path, NULL, NULL, "the file, plain, gzip or Zstandard"),
     PL_WORD(csv_dataset_t, header, "\"auto\"", "auto|yes|no",
             "whether the first line has column names; auto: if none of its fields is a "
-            "number"),
+            "number, or most columns have numbers below it"),
+    PL_TEXT(csv_dataset_t, delimiter, "\"\"", NULL,
+            "character between fields, \"tab\" or \"blanks\"; \"\": the one of , ; | tab "
+            "and blanks that gives most lines the same number of fields"),
+    PL_WORD(csv_dataset_t, decimal, "\"auto\"", "auto|point|comma",
+            "character before the fraction of a number; auto: as most numbers have it"),
+    PL_TEXT(csv_dataset_t, comment, "\"\"", NULL,
+            "first character of lines to leave out, or \"none\"; \"\": # or %, if the "
+            "file begins with it"),
+    PL_INT(csv_dataset_t, skip_lines, "-1", "-1..",
+           "lines before the table; -1: those at the beginning with another number of "
+           "fields than all others"),
     PL_INT(csv_dataset_t, label, "-1", "-1..",
            "column of the target, from 0; -1: the last"),
     PL_WORD(
         csv_dataset_t, target, "\"auto\"", "auto|class|value|none",
-        "type of the target; auto: as in the training data, where whole numbers from 0 "
-        "are classes if there are at most 10, or at most 1000 with two rows for each; "
-        "none: every column is a feature"),
+        "type of the target; auto: as in the training data, where texts are classes, and "
+        "whole numbers from 0 if there are at most 10, or at most 1000 with two rows for "
+        "each; none: every column is a feature"),
     PL_INT(csv_dataset_t, ignore_index, "-100", PL_LABELS, PL_IGNORE_HELP),
     {"fields", PL_OPTION_TEXTS, offsetof(csv_dataset_t, others), "{}", NULL,
      "columns that are separate fields, by name or number: {\"weight\": \"w\", "
      "\"place\": \"3,4\"}; \"y\" names the column of the target"},
+    {"features", PL_OPTION_TEXT, offsetof(csv_dataset_t, used), "\"\"", NULL,
+     "columns that are features, by name or number: \"age,2\"; \"\": all that have no "
+     "other use"},
+    {"ignore", PL_OPTION_TEXT, offsetof(csv_dataset_t, ignored), "\"\"", NULL,
+     "columns that are not used, by name or number: \"id,name\""},
+    PL_WORD(csv_dataset_t, missing, "\"error\"",
+            "error|mean|median|most_frequent|drop|category",
+            "empty cells of features: an error; filled with what the training data has "
+            "in that column; or their row is left out. category: the mean, and a further "
+            "feature is 1 there. In a column of categories they are a category of their "
+            "own, except with error, most_frequent and drop"),
+    PL_TEXT(csv_dataset_t, missing_values, "\"" CSV_MISSING_VALUES "\"", NULL,
+            "texts of cells that are as good as empty"),
+    PL_WORD(csv_dataset_t, categories, "\"one_hot\"", "one_hot|index",
+            "columns of texts: a feature for each value, or a whole number in the field "
+            "\"c\", for a module with embeddings such as mlp"),
+    PL_INT(csv_dataset_t, rare, "2", "1..",
+           "values of a category that occur fewer times in the training data are one "
+           "value, as are unknown ones later"),
     PL_BOOL(csv_dataset_t, standardize, "true",
-            "scale each feature to mean 0 and deviation 1"),
+            "scale each number to mean 0 and deviation 1"),
     PL_OPTIONS_END,
 };
 
-/* ---- Moments ---- */
+/* ---- Reading ---- */
 
-/* The moments that scale a column to mean 0 and deviation 1, a constant one to 0.  Only
- * rows to train on count: moments must not depend on the held rows of a split. */
-static pl_moments_t csv_measure(const csv_dataset_t *csv, const pl_data_split_t *split,
-                                int column)
+/* The character that an option names; `none` for "none". */
+static int csv_character(const csv_dataset_t *csv, const char *option, const char *text,
+                         char *found, pl_error_t *err)
 {
-    const double rows = (double)(csv->rows - split->held_count);
-    double first = NAN, mean = 0, squares = 0;
-    /* Relative to the first value: so rounding makes no deviation in a constant
-     * column. */
-    for (int64_t row = 0; row < csv->rows; row++) {
-        if (pl_data_split_holds(split, row))
+    *found = !*text                    ? PL_CSV_FIND
+             : !strcmp(text, "none")   ? '\0'
+             : !strcmp(text, "tab")    ? '\t'
+             : !strcmp(text, "blanks") ? ' '
+                                       : *text;
+    if (*text && text[1] && *found == *text)
+        return pl_fail(err, PL_EINVAL,
+                       "%s: \"%s\" is \"%.20s\", but it is one character, %s", csv->path,
+                       option, text,
+                       !strcmp(option, "comment") ? "\"none\" or \"\""
+                                                  : "\"tab\", \"blanks\" or \"\"");
+    if (*found == '"' || *found == '\n' || *found == '\r'
+        || (!*found && strcmp(option, "comment")))
+        return pl_fail(err, PL_EINVAL,
+                       "%s: \"%s\" is a character that a table has for "
+                       "another purpose",
+                       csv->path, option);
+    return PL_OK;
+}
+
+/* Empties the cells that only say that there is nothing. */
+static void csv_empty_cells(csv_dataset_t *csv)
+{
+    const size_t cells = (size_t)csv->table.rows * (size_t)csv->table.columns;
+    size_t longest = 0, length;
+    for (const char *word = csv->missing_values; *word;
+         word += length + (word[length] != 0)) {
+        length = strcspn(word, ",");
+        longest = length > longest ? length : longest;
+    }
+    for (size_t k = 0; k < cells; k++) {
+        char *cell = csv->table.cell[k];
+        const size_t size = strnlen(cell, longest + 1);
+        if (size == 0 || size > longest)
             continue;
-        first = isnan(first) ? csv_at(csv, row, column) : first;
-        mean += csv_at(csv, row, column) - first;
+        for (const char *word = csv->missing_values; *word;
+             word += length + (word[length] != 0)) {
+            length = strcspn(word, ",");
+            if (length == size && !memcmp(word, cell, size)) {
+                *cell = '\0';
+                break;
+            }
+        }
     }
-    mean /= rows;
-    for (int64_t row = 0; row < csv->rows; row++) {
-        const double distance = csv_at(csv, row, column) - first - mean;
-        squares += pl_data_split_holds(split, row) ? 0 : distance * distance / rows;
+}
+
+int csv_load(csv_dataset_t *csv, pl_error_t *err)
+{
+    static const char points[] = {PL_CSV_FIND, '.', ','};
+    pl_csv_format_t format = {.header = csv->header,
+                              .decimal = points[csv->decimal],
+                              .skip = csv->skip_lines};
+    int code = csv_character(csv, "delimiter", csv->delimiter, &format.delimiter, err);
+    if (!code)
+        code = csv_character(csv, "comment", csv->comment, &format.comment, err);
+    if (!code)
+        code = pl_csv_load(csv->path, pl_file_limit(), &format, &csv->table, err);
+    if (code)
+        return code;
+    const pl_csv_t *table = &csv->table;
+    if (table->skipped && csv->skip_lines < 0)
+        csv_log(csv, PL_LOG_INFO,
+                "the first %lld line%s not part of the table; \"skip_lines\": 0 makes "
+                "%s so",
+                (long long)table->skipped, table->skipped > 1 ? "s are" : " is",
+                table->skipped > 1 ? "them" : "it");
+    csv_empty_cells(csv);
+    return PL_OK;
+}
+
+/* Leaves out rows without a target, and with empty cells if that is requested.  Each row
+ * to predict stays: its answer has its place. */
+static void csv_drop_rows(csv_dataset_t *csv)
+{
+    pl_csv_t *table = &csv->table;
+    const int columns = table->columns;
+    int64_t kept = 0;
+    for (int64_t row = 0; row < table->rows; row++) {
+        bool lacks = csv->missing != MISSING_ERROR && csv->column >= 0
+                     && !*pl_csv_cell(table, row, csv->column);
+        for (int k = 0; csv->missing == MISSING_DROP && k < csv->sources && !lacks; k++)
+            lacks = csv->recipe[k].kind != KIND_TEXT
+                    && !*pl_csv_cell(table, row, csv->from[k]);
+        if (lacks && csv->stage != PL_PREDICT)
+            continue;
+        if (kept < row) {
+            memcpy(table->cell + kept * columns, table->cell + row * columns,
+                   (size_t)columns * sizeof *table->cell);
+            table->line[kept] = table->line[row];
+            table->start[kept] = table->start[row];
+        }
+        kept++;
     }
-    return (pl_moments_t){first + mean, squares > 0 ? 1 / sqrt(squares) : 1};
+    if (kept < table->rows)
+        csv_log(csv, PL_LOG_INFO, "%lld of %lld rows are left out: cells are missing",
+                (long long)(table->rows - kept), (long long)table->rows);
+    csv->rows = table->rows = kept;
 }
 
 /* The split that the run will make of these rows.  If it is impossible, the run reports
@@ -81,104 +190,69 @@ static int csv_find_split(const csv_dataset_t *csv, const pl_data_request_t *req
         if (!target)
             return pl_no_memory(err);
         for (int64_t row = 0; row < csv->rows; row++)
-            target[row] = (int64_t)csv_at(csv, row, csv->column);
+            target[row] = (int64_t)csv->y[row];
     }
     const int code = pl_data_split_make(split, &spec, &why);
     pl_free(target);
     return code == PL_ENOMEM ? pl_no_memory(err) : PL_OK;
 }
 
-static int csv_find_moments(csv_dataset_t *csv, const pl_data_request_t *request,
-                            const json_t *data_info, pl_error_t *err)
+/* Fills the further fields, which are numbers as they are. */
+static int csv_read_others(csv_dataset_t *csv, pl_error_t *err)
 {
-    csv->moments = pl_alloc_array((size_t)csv->features, sizeof *csv->moments);
-    if (!csv->moments)
+    const size_t columns = (size_t)csv->other_columns;
+    csv->other = pl_alloc_array((size_t)csv->rows * columns + 1, sizeof *csv->other);
+    if (!csv->other)
         return pl_no_memory(err);
-    for (int k = 0; k < csv->features; k++)
-        csv->moments[k] = (pl_moments_t){0, 1};
-    if (!csv->standardize)
-        return PL_OK;
-    if (data_info) {
-        const json_t *known = json_object_get(data_info, PL_MOMENTS);
-        if (!known)
-            return pl_fail(err, PL_EINVAL,
-                           "%s: the training data was not standardized: set "
-                           "\"standardize\": false",
-                           csv->path);
-        if (json_array_size(known) != (size_t)csv->features)
-            return pl_fail(err, PL_EINVAL,
-                           "%s: %d feature%s, but the training data had %zu: check the "
-                           "options target and label",
-                           csv->path, csv->features, pl_plural(csv->features),
-                           json_array_size(known));
-        const int bad = pl_moments_read(known, csv->moments);
-        return bad < 0
-                   ? PL_OK
-                   : pl_fail(err, PL_EFORMAT,
-                             "%s: the training data has no mean and factor for feature "
-                             "%d",
-                             csv->path, bad);
-    }
-    pl_data_split_t split = {0};
-    int code = csv_find_split(csv, request, &split, err);
-    for (int k = 0; k < csv->features && !code; k++)
-        csv->moments[k] = csv_measure(csv, &split, csv->from[k]);
-    pl_data_split_release(&split);
-    return code;
-}
-
-/* ---- Loading ---- */
-
-static int csv_too_large(const csv_dataset_t *csv, int64_t row, int column,
-                         pl_error_t *err)
-{
-    return pl_fail(err, PL_EFORMAT, "%s:%lld: field %d is %g, too large for float32",
-                   csv->path, (long long)csv->table.line[row], column + 1,
-                   csv_at(csv, row, column));
-}
-
-/* [rows, columns]; NULL: too many, or out of memory. */
-static float *csv_alloc(const csv_dataset_t *csv, int columns)
-{
-    size_t values;
-    return __builtin_mul_overflow((size_t)csv->rows + 1, (size_t)columns, &values)
-               ? NULL
-               : pl_alloc_array(values, sizeof(float));
-}
-
-/* Fills y, x and the further fields from the table. */
-static int csv_convert(csv_dataset_t *csv, pl_error_t *err)
-{
-    const bool has_target = csv->column >= 0;
-    csv->x = csv_alloc(csv, csv->features);
-    csv->other = csv_alloc(csv, csv->other_columns);
-    csv->y = has_target ? pl_alloc_array((size_t)csv->rows + 1, sizeof *csv->y) : NULL;
-    if (!csv->x || !csv->other || (has_target && !csv->y))
-        return pl_no_memory(err);
-    for (int64_t row = 0; has_target && row < csv->rows; row++) {
-        csv->y[row] = csv_at(csv, row, csv->column);
-        if (!isfinite((float)csv->y[row]))
-            return csv_too_large(csv, row, csv->column, err);
-    }
-    for (int k = 0; k < csv->features; k++)
-        for (int64_t row = 0; row < csv->rows; row++) {
-            const double value = csv_at(csv, row, csv->from[k]);
-            const float x = pl_moments_apply(&csv->moments[k], value);
-            if (!isfinite((float)value) || !isfinite(x))
-                return csv_too_large(csv, row, csv->from[k], err);
-            csv->x[row * csv->features + k] = x;
-        }
     for (int column = 0; column < csv->table.columns; column++)
         for (int64_t row = 0; csv->use[column] >= 0 && row < csv->rows; row++) {
-            const float value = (float)csv_at(csv, row, column);
-            if (!isfinite(value))
-                return csv_too_large(csv, row, column, err);
-            csv->other[row * csv->other_columns + csv->use[column]] = value;
+            double value;
+            if (!pl_csv_number(&csv->table, row, column, &value)
+                || !isfinite((float)value))
+                return csv_wrong_cell(csv, row, column, "a finite number", err);
+            csv->other[row * csv->other_columns + csv->use[column]] = (float)value;
         }
+    for (int64_t row = 0; csv->kind == TARGET_VALUE && row < csv->rows; row++)
+        if (!isfinite((float)csv->y[row]))
+            return csv_wrong_cell(csv, row, csv->column, "a float32", err);
     return PL_OK;
 }
 
 /* ---- The data set ---- */
+
+/* {"classes": 3, "shape": [4], "columns": {…}, …} */
+static char *csv_data_info(const csv_dataset_t *csv, pl_error_t *err)
+{
+    const pl_shape_t shape = PL_SHAPE(csv->features);
+    char *made = pl_dataset_data_info(csv->classes, &shape), *text;
+    json_t *recipes = NULL;
+    if (csv_recipes(csv, &recipes, err) != PL_OK) {
+        pl_text_free(made);
+        return NULL;
+    }
+    const struct {
+        const char *key;
+        json_t *value;
+    } more[] = {{COLUMNS, csv->names},
+                {RECIPES, recipes},
+                {CLASS_NAMES, csv->class_names}};
+    for (size_t k = 0; k < sizeof more / sizeof *more; k++) {
+        if (!more[k].value)
+            continue;
+        text = pl_json_write(more[k].value, PL_JSON_COMPACT);
+        made = pl_data_info_add(&made, more[k].key, &text);
+    }
+    json_decref(recipes);
+    if (csv->indexes) {
+        text = pl_text("%lld", (long long)csv->index_values);
+        made = pl_data_info_add(&made, CATEGORY_VALUES, &text);
+    }
+    if (csv->standardize)
+        made = pl_moments_add(&made, csv->moments, csv->features);
+    if (!made)
+        pl_no_memory(err);
+    return made;
+}
 
 static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
                     pl_error_t *err)
@@ -189,53 +263,70 @@ static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t
     if (text && !data_info)
         return err ? err->code : PL_EFORMAT;
     csv->rank = request->rank;
+    csv->stage = request->stage;
+    pl_data_split_t split = {0};
+    pl_data_info_t found = {.same_samples = true};
     const bool may_be_empty = data_info && pl_may_be_empty(request->stage);
-    int code = pl_csv_load(csv->path, pl_file_limit(), csv->header, &csv->table, err);
-    csv->rows = csv->table.rows;
-    if (!code && csv->rows == 0 && !may_be_empty)
+    int code = csv_load(csv, err);
+    if (!code && csv->table.rows == 0 && !may_be_empty)
         code = pl_fail(err, PL_EFORMAT, "%s: there is nothing below the header",
                        csv->path);
     if (!code)
         code = csv_find_uses(csv, data_info, request->stage, err);
     if (!code)
-        code = csv_find_target(csv, data_info, err);
+        code = csv_find_recipes(csv, data_info, err);
     if (!code)
-        code = csv_find_moments(csv, request, data_info, err);
+        csv_drop_rows(csv);
+    if (!code && csv->rows == 0 && !may_be_empty)
+        code = pl_fail(err, PL_EFORMAT,
+                       "%s: each row has missing cells: set \"missing\" "
+                       "to another treatment, such as \"median\"",
+                       csv->path);
+    if (!code)
+        code = csv_find_target(csv, data_info, err);
+    if (!code && !data_info)
+        code = csv_find_split(csv, request, &split, err);
+    if (!code)
+        code = csv_prepare(csv, &split, data_info, err);
     if (!code && data_info)
         csv->names = json_incref(json_object_get(data_info, COLUMNS));
     else if (!code)
         code = csv_names(csv, &csv->names, err);
     if (!code)
-        code = csv_convert(csv, err);
+        code = csv_read_others(csv, err);
     if (!code)
         code = csv_count_classes(csv, request, data_info, err);
+    if (!code && !(found.data_info = csv_data_info(csv, err)))
+        code = PL_ENOMEM;
+    pl_data_split_release(&split);
     pl_csv_release(&csv->table);
     json_decref(csv->places);
     csv->places = NULL;
     json_decref(data_info);
     if (code)
         return code;
-    pl_shape_t shape = PL_SHAPE(csv->features);
-    pl_data_info_t found = {.same_samples = true, .samples = csv->rows};
-    char *made = pl_dataset_data_info(csv->classes, &shape);
-    if (csv->names) {
-        char *names = pl_json_write(csv->names, PL_JSON_COMPACT);
-        made = pl_data_info_add(&made, COLUMNS, &names);
-    }
-    found.data_info = csv->standardize
-                          ? pl_moments_add(&made, csv->moments, csv->features)
-                          : made;
-    if (!found.data_info)
-        return pl_no_memory(err);
-    pl_dataset_field(&found, "x", PL_F32, shape);
+    found.samples = csv->rows;
+    pl_dataset_field(&found, "x", PL_F32, PL_SHAPE(csv->features));
     if (csv->kind != TARGET_NONE)
         pl_dataset_field(&found, "y", csv->kind == TARGET_CLASS ? PL_I64 : PL_F32,
                          (pl_shape_t){0});
+    if (csv->indexes)
+        pl_dataset_field(&found, "c", PL_I64, PL_SHAPE(csv->indexes));
     for (int k = 0; k < csv->others.count; k++)
         pl_dataset_field(&found, csv->others.name[k], PL_F32,
                          csv->width[k] > 1 ? PL_SHAPE(csv->width[k]) : (pl_shape_t){0});
     *info = found;
     return PL_OK;
+}
+
+/* Copies [count, width] elements of the requested samples. */
+static void copy_rows(const pl_read_request_t *request, void *to, const void *from,
+                      int stride, int width, size_t size)
+{
+    for (int i = 0; i < request->count; i++)
+        memcpy((char *)to + (size_t)i * (size_t)width * size,
+               (const char *)from + (size_t)(request->index[i] * stride) * size,
+               (size_t)width * size);
 }
 
 static int csv_read(const void *self, const pl_read_request_t *request,
@@ -245,44 +336,49 @@ static int csv_read(const void *self, const pl_read_request_t *request,
     int code = pl_dataset_check(csv->path, request, csv->rows, err);
     if (code)
         return code;
-    float *x = field[0];
-    for (int i = 0; i < request->count; i++, x += csv->features)
-        memcpy(x, csv->x + request->index[i] * csv->features,
-               (size_t)csv->features * sizeof *x);
+    copy_rows(request, *field++, csv->x, csv->features, csv->features, sizeof *csv->x);
     for (int i = 0; i < request->count && csv->kind == TARGET_CLASS; i++)
-        ((int64_t *)field[1])[i] = (int64_t)csv->y[request->index[i]];
+        ((int64_t *)*field)[i] = (int64_t)csv->y[request->index[i]];
     for (int i = 0; i < request->count && csv->kind == TARGET_VALUE; i++)
-        ((float *)field[1])[i] = (float)csv->y[request->index[i]];
-    void *const *others = field + 1 + (csv->kind != TARGET_NONE);
+        ((float *)*field)[i] = (float)csv->y[request->index[i]];
+    field += csv->kind != TARGET_NONE;
+    if (csv->indexes)
+        copy_rows(request, *field++, csv->index, csv->indexes, csv->indexes,
+                  sizeof *csv->index);
     for (int k = 0, at = 0; k < csv->others.count; at += csv->width[k++])
-        for (int i = 0; i < request->count; i++)
-            memcpy((float *)others[k] + (size_t)i * (size_t)csv->width[k],
-                   csv->other + request->index[i] * csv->other_columns + at,
-                   (size_t)csv->width[k] * sizeof(float));
+        copy_rows(request, *field++, csv->other + at, csv->other_columns, csv->width[k],
+                  sizeof *csv->other);
     return PL_OK;
 }
 
 static void csv_close(void *self)
 {
     csv_dataset_t *csv = self;
+    for (int k = 0; csv->recipe && k < csv->sources; k++)
+        json_decref(csv->recipe[k].values);
+    pl_free(csv->recipe);
     pl_free(csv->moments);
     pl_free(csv->use);
     pl_free(csv->from);
     json_decref(csv->names);
+    json_decref(csv->class_names);
     pl_free(csv->other);
+    pl_free(csv->index);
     pl_free(csv->x);
     pl_free(csv->y);
+    csv->recipe = NULL;
     csv->moments = NULL;
     csv->use = csv->from = NULL;
-    csv->names = NULL;
+    csv->names = csv->class_names = NULL;
     csv->other = NULL;
+    csv->index = NULL;
     csv->x = NULL;
     csv->y = NULL;
 }
 
 const pl_dataset_ops_t pl_csv_dataset = {
     .name = "csv",
-    .help = "a table of numbers with one column as the target",
+    .help = "a table with one column as the target: numbers, categories and dates",
     .size = sizeof(csv_dataset_t),
     .options = csv_options,
     .open = csv_open,

@@ -1,4 +1,4 @@
-/* csv_columns.c - the uses of the columns of a table, and the type of its target */
+/* csv_columns.c - the uses of the columns of a table */
 #include "actors/connectors/datasets/csv_parts.h"
 
 #include <math.h>
@@ -14,12 +14,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 
-/* The most classes that "auto" accepts; more than PL_CLASSES_FEW need two rows each. */
-#define CLASSES_MAX 1000
-
-/* One line for the run, not for each rank. */
-static PL_PRINTF(3, 4) void csv_log(const csv_dataset_t *csv, pl_log_level_t level,
-                                    const char *format, ...)
+void csv_log(const csv_dataset_t *csv, pl_log_level_t level, const char *format, ...)
 {
     char text[512];
     va_list args;
@@ -30,14 +25,26 @@ static PL_PRINTF(3, 4) void csv_log(const csv_dataset_t *csv, pl_log_level_t lev
         pl_log_line(level, 0, "data set csv", "%s: %s", csv->path, text);
 }
 
-static bool is_ignored(const csv_dataset_t *csv, double label)
+const char *csv_column_text(const csv_dataset_t *csv, int column, char text[static 80])
 {
-    return label == (double)csv->ignore_index;
+    if (csv->table.name)
+        snprintf(text, 80, "%d (%.48s)", column + 1, csv->table.name[column]);
+    else
+        snprintf(text, 80, "%d", column + 1);
+    return text;
 }
 
-static bool is_whole(double value)
+int csv_wrong_cell(const csv_dataset_t *csv, int64_t row, int column, const char *what,
+                   pl_error_t *err)
 {
-    return isfinite(value) && value == floor(value);
+    char place[48], text[80];
+    pl_csv_place(&csv->table, row, column, place);
+    return pl_fail(err, PL_EFORMAT, "%s:%s: field %s: \"%.32s\" is not %s%s", csv->path,
+                   place, csv_column_text(csv, column, text),
+                   pl_csv_cell(&csv->table, row, column), what,
+                   row > 0 || csv->table.name
+                       ? "; if it means a missing cell, add it to \"missing_values\""
+                       : "; if this line holds names, set \"header\": \"yes\"");
 }
 
 /* ---- Uses of columns, by position ---- */
@@ -79,7 +86,6 @@ static int csv_claim(csv_dataset_t *csv, int k, pl_error_t *err)
                            csv->path, name, column < 0 ? "there is no" : "the",
                            (int)(length < 40 ? length : 40), text,
                            column < 0 ? "" : " already has another use");
-        csv->features -= csv->use[column] == FOR_FEATURE;
         csv->use[column] = csv->other_columns++;
         csv->width[k]++;
         if (!text[length])
@@ -111,7 +117,24 @@ static int csv_name_target(csv_dataset_t *csv, bool is_known, pl_stage_t stage,
     return PL_OK;
 }
 
-/* Columns other than the target and the further fields are features. */
+/* Calls `use` for each column of the text "a,b". */
+static int csv_mark(csv_dataset_t *csv, const char *option, const char *text, int use,
+                    pl_error_t *err)
+{
+    for (size_t length; *text; text += length + (text[length] == ',')) {
+        length = strcspn(text, ",");
+        const int column = csv_column(csv, text, length);
+        if (column < 0)
+            return pl_fail(err, PL_EINVAL, "%s: \"%s\": there is no column \"%.*s\"",
+                           csv->path, option, (int)(length < 40 ? length : 40), text);
+        if (column != csv->column)
+            csv->use[column] = use;
+    }
+    return PL_OK;
+}
+
+/* Columns other than the target, the further fields and the ignored ones are features,
+ * unless the option "features" lists them. */
 static int csv_use_by_position(csv_dataset_t *csv, pl_error_t *err)
 {
     const pl_csv_t *table = &csv->table;
@@ -123,18 +146,23 @@ static int csv_use_by_position(csv_dataset_t *csv, pl_error_t *err)
                        "%s: \"label\" is %lld, but the columns are 0 to %d", csv->path,
                        (long long)csv->label, table->columns - 1);
     for (int k = 0; k < table->columns; k++)
-        csv->use[k] = k == csv->column ? FOR_TARGET : FOR_FEATURE;
-    csv->features = table->columns - (csv->column >= 0);
-    int code = PL_OK;
+        csv->use[k] = k == csv->column ? FOR_TARGET
+                      : *csv->used     ? FOR_NOTHING
+                                       : FOR_FEATURE;
+    int code = csv_mark(csv, "features", csv->used, FOR_FEATURE, err);
+    if (!code)
+        code = csv_mark(csv, "ignore", csv->ignored, FOR_NOTHING, err);
     for (int k = 0; k < csv->others.count && !code; k++)
         code = csv_claim(csv, k, err);
-    if (!code && csv->features == 0)
-        code = pl_fail(err, PL_EFORMAT, "%s: %s: there are no features", csv->path,
-                       csv->other_columns ? "every column is the label or a field"
-                                          : "the only column is the label");
-    for (int k = 0, feature = 0; k < table->columns && !code; k++)
+    csv->sources = 0;
+    for (int k = 0; k < table->columns && !code; k++)
         if (csv->use[k] == FOR_FEATURE)
-            csv->from[feature++] = k;
+            csv->from[csv->sources++] = k;
+    if (!code && csv->sources == 0)
+        code = pl_fail(err, PL_EFORMAT, "%s: %s: there are no features", csv->path,
+                       csv->other_columns || *csv->ignored
+                           ? "every column is the label, a field or ignored"
+                           : "the only column is the label");
     return code;
 }
 
@@ -197,14 +225,14 @@ static int csv_use_by_name(csv_dataset_t *csv, const json_t *known, pl_stage_t s
             return pl_fail(err, code, "%s", why.text);
         code = PL_OK;                         /* a stage that predicts needs no targets */
     }
-    for (; (size_t)csv->features < json_array_size(x) && !code; csv->features++) {
-        if (csv->features == csv->table.columns)
+    for (; (size_t)csv->sources < json_array_size(x) && !code; csv->sources++) {
+        if (csv->sources == csv->table.columns)
             return pl_fail(err, PL_ENOTFOUND,
                            "%s: %d column%s, but the training data has %zu features",
                            csv->path, csv->table.columns, pl_plural(csv->table.columns),
                            json_array_size(x));
-        code = csv_use_name(csv, json_array_get(x, (size_t)csv->features), FOR_FEATURE,
-                            &csv->from[csv->features], err);
+        code = csv_use_name(csv, json_array_get(x, (size_t)csv->sources), FOR_FEATURE,
+                            &csv->from[csv->sources], err);
     }
     for (int k = 0; k < csv->others.count && !code; k++)
         code = csv_use_other(csv, known, k, err);
@@ -260,13 +288,12 @@ int csv_find_uses(csv_dataset_t *csv, const json_t *data_info, pl_stage_t stage,
     const int64_t features = json_integer_value(json_array_get(shape, 0));
     const int code = csv_use_by_position(csv, err);
     if (code || stage == PL_TRAIN || json_array_size(shape) != 1
-        || csv->features == features)
+        || json_object_get(data_info, RECIPES) || csv->sources == features)
         return code;
     return pl_fail(err, PL_EINVAL,
                    "%s: %d feature%s, but the training data had %lld: check the options "
                    "target and label",
-                   csv->path, csv->features, pl_plural(csv->features),
-                   (long long)features);
+                   csv->path, csv->sources, pl_plural(csv->sources), (long long)features);
 }
 
 int csv_names(const csv_dataset_t *csv, json_t **names_p, pl_error_t *err)
@@ -285,7 +312,7 @@ int csv_names(const csv_dataset_t *csv, json_t **names_p, pl_error_t *err)
     if (!name)
         return PL_OK;
     json_t *names = json_object(), *list = json_array();
-    for (int k = 0; k < csv->features; k++)
+    for (int k = 0; k < csv->sources; k++)
         list = pl_json_append(list, json_string(name[csv->from[k]]));
     names = pl_json_with(names, "x", list);
     if (csv->column >= 0) {
@@ -302,122 +329,4 @@ int csv_names(const csv_dataset_t *csv, json_t **names_p, pl_error_t *err)
     }
     *names_p = names;
     return names ? PL_OK : pl_no_memory(err);
-}
-
-/* ---- The type of the target ---- */
-
-/* The row of the first label that is neither a whole number from 0 nor ignored, or -1. */
-static int64_t csv_first_value(const csv_dataset_t *csv)
-{
-    for (int64_t row = 0; row < csv->rows; row++) {
-        const double label = csv_at(csv, row, csv->column);
-        if ((label < 0 || !is_whole(label)) && !is_ignored(csv, label))
-            return row;
-    }
-    return -1;
-}
-
-static double csv_largest(const csv_dataset_t *csv)
-{
-    double largest = -1;
-    for (int64_t row = 0; row < csv->rows; row++) {
-        const double label = csv_at(csv, row, csv->column);
-        largest = is_ignored(csv, label) ? largest : fmax(largest, label);
-    }
-    return largest;
-}
-
-/* "auto" in the training data: whole numbers that are many for the number of rows are
- * rather a value. */
-static csv_target_t csv_decide_target(const csv_dataset_t *csv)
-{
-    char column[80];
-    if (csv->table.name)
-        snprintf(column, sizeof column, "\"%.60s\"", csv->table.name[csv->column]);
-    else
-        snprintf(column, sizeof column, "%d", csv->column);
-    if (csv_first_value(csv) >= 0) {
-        csv_log(csv, PL_LOG_INFO,
-                "the target, column %s, is a value: not all values are whole numbers "
-                "from 0",
-                column);
-        return TARGET_VALUE;
-    }
-    const double classes = csv_largest(csv) + 1;
-    if (classes > PL_LABEL_MAX + 1.0) {
-        csv_log(csv, PL_LOG_INFO,
-                "the target, column %s, is a value: %.0f is more than %d, the largest "
-                "possible label",
-                column, classes - 1, PL_LABEL_MAX);
-        return TARGET_VALUE;
-    }
-    const bool many = classes > PL_CLASSES_FEW
-                      && (classes > CLASSES_MAX || 2 * classes > (double)csv->rows);
-    csv_log(csv, PL_LOG_INFO,
-            many ? "the target, column %s, is a value: its whole numbers would be %.0f "
-                   "classes in %lld row%s; \"target\": \"class\" makes them classes"
-            : classes == 1
-                ? "the target, column %s, has only %.0f class in %lld row%s; "
-                  "\"target\": \"value\" makes it a value"
-                : "the target, column %s, is one of %.0f classes in %lld row%s; "
-                  "\"target\": \"value\" makes it a value",
-            column, classes, (long long)csv->rows, pl_plural(csv->rows));
-    return many ? TARGET_VALUE : TARGET_CLASS;
-}
-
-int csv_find_target(csv_dataset_t *csv, const json_t *data_info, pl_error_t *err)
-{
-    csv->kind = TARGET_NONE;
-    if (csv->column < 0)
-        return PL_OK;
-    if (csv->target != TARGET_AUTO)
-        csv->kind = csv->target;
-    else if (data_info)
-        csv->kind = json_object_get(data_info, "classes") ? TARGET_CLASS : TARGET_VALUE;
-    else
-        csv->kind = csv_decide_target(csv);
-    const int64_t row = csv->kind == TARGET_CLASS ? csv_first_value(csv) : -1;
-    if (row < 0)
-        return PL_OK;
-    const double label = csv_at(csv, row, csv->column);
-    char shown[400];
-    snprintf(shown, sizeof shown, is_whole(label) ? "%.0f" : "%g", label);
-    return pl_fail(err, PL_EFORMAT,
-                   "%s:%lld: the label is %s; classes are whole numbers from 0%s; the "
-                   "label %lld is ignored (ignore_index)",
-                   csv->path, (long long)csv->table.line[row], shown,
-                   csv->target == TARGET_AUTO
-                       ? ", and the training data has classes: to predict "
-                         "a value, train with \"target\": \"value\""
-                       : ": set \"target\": \"value\" for other numbers",
-                   (long long)csv->ignore_index);
-}
-
-/* The number of classes here or in the training data, whichever is larger. */
-int csv_count_classes(csv_dataset_t *csv, const pl_data_request_t *request,
-                      const json_t *data_info, pl_error_t *err)
-{
-    double smallest = INFINITY;
-    if (csv->kind != TARGET_CLASS)
-        return PL_OK;
-    const double largest = csv_largest(csv);
-    for (int64_t row = 0; row < csv->rows; row++) {
-        const double label = csv_at(csv, row, csv->column);
-        if (is_ignored(csv, label))
-            continue;
-        smallest = fmin(smallest, label);
-        if (label > PL_LABEL_MAX)
-            return pl_fail(err, PL_EFORMAT,
-                           "%s:%lld: the label is %.0f, but the largest possible label "
-                           "is %d: number the classes from 0, or set \"target\": "
-                           "\"value\"",
-                           csv->path, (long long)csv->table.line[row], label,
-                           PL_LABEL_MAX);
-    }
-    if (!data_info && csv->rows)
-        pl_dataset_warn_of_labels(request, csv->path, csv->rows,
-                                  largest < 0 ? -1 : (int64_t)smallest, (int64_t)largest);
-    int64_t known = json_integer_value(json_object_get(data_info, "classes"));
-    csv->classes = known > (int64_t)largest + 1 ? known : (int64_t)largest + 1;
-    return PL_OK;
 }

@@ -1,14 +1,21 @@
-/* csv_parts.h - the table that csv.c (the data set) and csv_columns.c (the uses of its
- * columns) share */
+/* csv_parts.h - the table that csv.c (the data set), csv_columns.c (the uses of columns),
+ * csv_target.c (the target) and csv_recipe.c (how columns become numbers) share */
 #ifndef PL_DATASETS_CSV_PARTS_H
 #define PL_DATASETS_CSV_PARTS_H
 
 #include "actors/connectors/datasets/datasets.h"
+#include "actors/connectors/sampler.h"
+#include "base/log.h"
 #include "formats/csv.h"
+#include "formats/date.h"
 
-/* The key in the data info: the names of each field's columns, {"x": ["a", "b"], "y":
- * ["c"]}. */
+/* Keys in the data info: the names of each field's columns, {"x": ["a", "b"], "y":
+ * ["c"]}; the recipes of the columns of "x"; the names of classes. */
 #define COLUMNS "columns"
+#define RECIPES "prepare"
+#define CLASS_NAMES "class_names"
+/* The number of different values of the field "c". */
+#define CATEGORY_VALUES "category_values"
 
 /* The words of the option "target", and the type that was found. */
 typedef enum csv_target {
@@ -18,40 +25,92 @@ typedef enum csv_target {
     TARGET_NONE
 } csv_target_t;
 
+/* The words of the option "missing". */
+typedef enum csv_missing {
+    MISSING_ERROR,
+    MISSING_MEAN,
+    MISSING_MEDIAN,
+    MISSING_MOST_FREQUENT,
+    MISSING_DROP,
+    MISSING_CATEGORY
+} csv_missing_t;
+
 /* The use of a column; 0 and more: its place among the columns of further fields. */
 enum { FOR_FEATURE = -1, FOR_TARGET = -2, FOR_NOTHING = -3 };
 
+typedef enum csv_kind { KIND_NUMBER, KIND_CATEGORY, KIND_DATE, KIND_TEXT } csv_kind_t;
+
+/* Features of a date behind its days: a sine and a cosine each. */
+enum { DATE_YEAR = 1, DATE_WEEK = 2, DATE_DAY = 4 };
+
+/* How a column becomes features; learnt from the rows to train on. */
+typedef struct csv_recipe {
+    csv_kind_t kind;
+    double fill;                       /* number, date: for an empty cell  [NAN: an
+                                          error] */
+    bool indicator;                    /* number: a further feature is 1 where the cell is
+                                          empty */
+    pl_date_order_t order;             /* date */
+    int parts;                         /* date: bits of DATE_… */
+    json_t *values;                    /* category: {value: its place}; "": empty  [not a
+                                          category] */
+    bool other;                        /* category: a place for rare and unknown values */
+    bool is_index;                     /* category: a number for an embedding */
+    int frequent;                      /* category: place for an empty cell  [-1: that of
+                                          ""] */
+    int width;                         /* features in "x" */
+} csv_recipe_t;
+
 typedef struct csv_dataset {
-    const char *path;
+    const char *path, *delimiter, *comment, *used, *ignored, *missing_values;
     pl_csv_header_t header;
+    int decimal, categories;                                /* words of their options */
     csv_target_t target;
+    csv_missing_t missing;
     pl_texts_t others;                                     /* "weight": "column,column" */
-    int64_t label, ignore_index;
+    int64_t skip_lines, label, ignore_index, rare;
     bool standardize;
     pl_csv_t table;                                         /* while it is opened */
     int64_t rows;
     csv_target_t kind;
-    int column;                                            /* of the target; -1: none */
-    int *use;                                              /* [columns] */
-    int *from;                                             /* [features]: their columns */
+    int column;                                             /* of the target; -1: none */
+    int *use;                                               /* [columns] */
+    int *from;                                              /* [sources]: their columns */
+    csv_recipe_t *recipe;                                   /* [sources] */
     uint32_t rank;
-    int features, other_columns;
+    pl_stage_t stage;
+    int sources;                                        /* columns that become features */
+    int features, indexes, other_columns;
+    int64_t index_values;                             /* of all indexes together */
     int width[PL_FIELDS];                             /* columns of each other field */
     float *other;                                     /* [rows, other_columns] */
     int64_t classes;                                  /* 0: no classes */
+    json_t *class_names;                              /* list  [numbers from 0] */
     json_t *places;                                   /* name -> column, while it is
                                                          opened */
     json_t *names;                                    /* of the columns, for the data info
                                                          [by position] */
     pl_moments_t *moments;                            /* [features] */
     float *x;                                         /* [rows, features] */
+    int64_t *index;                                   /* [rows, indexes]: "c" */
     double *y;                                        /* [rows]  [no target] */
 } csv_dataset_t;
 
-static inline double csv_at(const csv_dataset_t *csv, int64_t row, int column)
-{
-    return csv->table.value[row * csv->table.columns + column];
-}
+/* One line for the run, not for each rank. */
+PL_PRINTF(3, 4)
+void csv_log(const csv_dataset_t *csv, pl_log_level_t level, const char *format, ...);
+
+#define CSV_MISSING_VALUES "NA,N/A,NaN,nan,NULL,null,None,<NA>,#N/A,?"
+
+/* Reads the table, and empties the cells that are as good as empty. */
+int csv_load(csv_dataset_t *csv, pl_error_t *err);
+
+/* "3 (petal_width)", or "3" without a header. */
+const char *csv_column_text(const csv_dataset_t *csv, int column, char text[static 80]);
+
+/* PL_EFORMAT: "FILE:LINE:COLUMN: field 3 (name): \"four\" is not WHAT". */
+int csv_wrong_cell(const csv_dataset_t *csv, int64_t row, int column, const char *what,
+                   pl_error_t *err);
 
 /* Finds the use of each column, from the names of the training data if both files have
  * names, else by position. */
@@ -62,9 +121,30 @@ int csv_find_uses(csv_dataset_t *csv, const json_t *data_info, pl_stage_t stage,
  * be matched by name. */
 int csv_names(const csv_dataset_t *csv, json_t **names_p, pl_error_t *err);
 
-/* Finds the type of the target, then the number of classes. */
+/* ---- csv_target.c ---- */
+
+/* Reads y and finds the type of the target. */
 int csv_find_target(csv_dataset_t *csv, const json_t *data_info, pl_error_t *err);
+/* Then the number of classes. */
 int csv_count_classes(csv_dataset_t *csv, const pl_data_request_t *request,
                       const json_t *data_info, pl_error_t *err);
+
+/* ---- csv_recipe.c ---- */
+
+/* Finds the kind of a column, and of dates their order. */
+int csv_find_kind(const csv_dataset_t *csv, int column, csv_recipe_t *recipe,
+                  pl_error_t *err);
+
+/* Finds the kinds of the sources, or reads the recipes of the training data; drops
+ * columns of text. */
+int csv_find_recipes(csv_dataset_t *csv, const json_t *data_info, pl_error_t *err);
+
+/* Learns the recipes of training data from the rows that the split does not hold, then
+ * fills x, index and moments. */
+int csv_prepare(csv_dataset_t *csv, const pl_data_split_t *split, const json_t *data_info,
+                pl_error_t *err);
+
+/* The recipes for the data info; NULL with PL_OK: all columns are plain numbers. */
+int csv_recipes(const csv_dataset_t *csv, json_t **recipes_p, pl_error_t *err);
 
 #endif

@@ -1,0 +1,572 @@
+/* csv_recipe.c - how the columns of a table become numbers
+ *
+ * Each column of "x" has a recipe: numbers, with a number for empty cells; categories, as
+ * one feature for each value or as an index for an embedding; dates as days, with sines
+ * and cosines of the time of the year, the week and the day.  Recipes are learnt from the
+ * rows to train on and are in the data info, so every other file is prepared alike. */
+#include "actors/connectors/datasets/csv_parts.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_path.h"
+#include "base/utf8.h"
+
+/* The most values of a category; a text column has more, or values that are rarely
+ * repeated. */
+#define CATEGORIES_MAX 1000
+#define CATEGORIES_FEW 10
+
+static const char *const kind_words[] = {"number", "category", "date", "text"};
+static const char *const order_words[] = {"year first", "day first", "month first"};
+
+/* ---- Kinds ---- */
+
+/* Adds 1 to the count of a text. */
+static int count_text(json_t *counts, const char *text)
+{
+    json_t *known = json_object_get(counts, text);
+    return known ? json_integer_set(known, json_integer_value(known) + 1)
+                 : json_object_set_new_nocheck(counts, text, json_integer(1));
+}
+
+/* Numbers with a few other words are numbers: the words are mistakes, or stand for
+ * missing cells. */
+int csv_find_kind(const csv_dataset_t *csv, int column, csv_recipe_t *recipe,
+                     pl_error_t *err)
+{
+    int64_t filled = 0, numbers = 0, dates[3] = {0};
+    json_t *counts = json_object(), *words = json_object();
+    int failed = !counts || !words;
+    for (int64_t row = 0; row < csv->table.rows && !failed; row++) {
+        const char *cell = pl_csv_cell(&csv->table, row, column);
+        double number;
+        const bool is_number = pl_csv_number(&csv->table, row, column, &number);
+        filled += *cell != '\0';
+        numbers += is_number;
+        if (!*cell)
+            continue;
+        for (int k = 0; k < 3; k++)
+            dates[k] += pl_date(cell, (pl_date_order_t)k, &number);
+        if (json_object_size(counts) <= CATEGORIES_MAX)
+            failed = count_text(counts, cell);
+        if (!is_number && !failed && json_object_size(words) < 3)
+            failed = count_text(words, cell);
+    }
+    const int64_t distinct = (int64_t)json_object_size(counts);
+    const bool few_words = json_object_size(words) < 3
+                           || 20 * (filled - numbers) <= filled;
+    json_decref(counts);
+    json_decref(words);
+    if (failed)
+        return pl_no_memory(err);
+    *recipe = (csv_recipe_t){.fill = NAN, .frequent = -1, .width = 1};
+    for (int k = 1; k < 3; k++)
+        recipe->order = dates[k] > dates[recipe->order] ? (pl_date_order_t)k
+                                                        : recipe->order;
+    /* 1/2/2024 has the month first, unless other dates of the column say otherwise. */
+    if (dates[PL_DATE_MDY] && dates[PL_DATE_MDY] == dates[recipe->order])
+        recipe->order = PL_DATE_MDY;
+    if (2 * numbers >= filled && few_words)
+        recipe->kind = KIND_NUMBER;
+    else if (20 * dates[recipe->order] >= 19 * filled)
+        recipe->kind = KIND_DATE;
+    else if (distinct <= CATEGORIES_FEW
+             || (2 * distinct <= filled && distinct <= CATEGORIES_MAX))
+        recipe->kind = KIND_CATEGORY;
+    else
+        recipe->kind = KIND_TEXT;
+    return PL_OK;
+}
+
+/* ---- Recipes in the data info ---- */
+
+static json_t *recipe_write(const csv_recipe_t *recipe)
+{
+    json_t *json = json_pack("{s:s}", "kind", kind_words[recipe->kind]);
+    if (!isnan(recipe->fill))
+        json = pl_json_with(json, "fill", json_real(recipe->fill));
+    if (recipe->indicator)
+        json = pl_json_with(json, "indicator", json_true());
+    if (recipe->kind == KIND_DATE) {
+        json = pl_json_with(json, "order", json_string(order_words[recipe->order]));
+        json = pl_json_with(json, "parts", json_integer(recipe->parts));
+    }
+    if (recipe->kind != KIND_CATEGORY)
+        return json;
+    json_t *list = json_array();
+    const char *value;
+    json_t *place;
+    json_object_foreach(recipe->values, value, place)
+        list = pl_json_append(list, json_string(value));
+    json = pl_json_with(json, "values", list);
+    json = pl_json_with(json, "other", json_boolean(recipe->other));
+    json = pl_json_with(json, "index", json_boolean(recipe->is_index));
+    return pl_json_with(json, "frequent", json_integer(recipe->frequent));
+}
+
+int csv_recipes(const csv_dataset_t *csv, json_t **recipes_p, pl_error_t *err)
+{
+    bool plain = true;
+    json_t *list = json_array();
+    for (int k = 0; k < csv->sources; k++) {
+        const csv_recipe_t *recipe = &csv->recipe[k];
+        plain = plain && recipe->kind == KIND_NUMBER && isnan(recipe->fill);
+        list = pl_json_append(list, recipe_write(recipe));
+    }
+    if (!list)
+        return pl_no_memory(err);
+    if (plain)
+        json_decref(list);
+    *recipes_p = plain ? NULL : list;
+    return PL_OK;
+}
+
+static int word_of(const json_t *json, const char *key, const char *const *words,
+                   int count)
+{
+    const char *text = json_string_value(json_object_get(json, key));
+    for (int k = 0; text && k < count; k++)
+        if (!strcmp(text, words[k]))
+            return k;
+    return -1;
+}
+
+/* Counts features: a category has one for each value, a date its days and its parts. */
+static void recipe_measure(csv_recipe_t *recipe)
+{
+    const int values = (int)json_object_size(recipe->values);
+    recipe->width = recipe->kind == KIND_TEXT       ? 0
+                    : recipe->kind != KIND_CATEGORY ? 1 + recipe->indicator
+                    : recipe->is_index              ? 0
+                                                    : values + recipe->other;
+    for (int bit = DATE_YEAR; bit <= DATE_DAY; bit *= 2)
+        recipe->width += recipe->parts & bit ? 2 : 0;
+}
+
+/* PL_EFORMAT: not what recipe_write() writes. */
+static int recipe_read(csv_recipe_t *recipe, const json_t *json, pl_error_t *err)
+{
+    const json_t *fill = json_object_get(json, "fill"), *frequent;
+    const int kind = word_of(json, "kind", kind_words, 4);
+    *recipe =
+        (csv_recipe_t){.kind = (csv_kind_t)kind,
+                       .fill = fill ? json_number_value(fill) : NAN,
+                       .indicator = json_is_true(json_object_get(json, "indicator")),
+                       .frequent = -1};
+    if (kind < 0)
+        return PL_EFORMAT;
+    if (kind == KIND_DATE) {
+        const int order = word_of(json, "order", order_words, 3);
+        recipe->order = (pl_date_order_t)order;
+        recipe->parts = (int)json_integer_value(json_object_get(json, "parts"));
+        if (order < 0 || recipe->parts < 0 || recipe->parts > 7)
+            return PL_EFORMAT;
+    }
+    if (kind == KIND_CATEGORY) {
+        size_t k;
+        json_t *value;
+        recipe->values = json_object();
+        json_array_foreach(json_object_get(json, "values"), k, value)
+            recipe->values = json_is_string(value)
+                                 ? pl_json_with(recipe->values, json_string_value(value),
+                                                json_integer((json_int_t)k))
+                                 : recipe->values;
+        if (!recipe->values)
+            return pl_no_memory(err);
+        frequent = json_object_get(json, "frequent");
+        recipe->other = json_is_true(json_object_get(json, "other"));
+        recipe->is_index = json_is_true(json_object_get(json, "index"));
+        recipe->frequent = frequent ? (int)json_integer_value(frequent) : -1;
+        if (recipe->frequent >= (int)json_object_size(recipe->values)
+            || json_object_size(recipe->values)
+                   != json_array_size(json_object_get(json, "values")))
+            return PL_EFORMAT;
+    }
+    recipe_measure(recipe);
+    return PL_OK;
+}
+
+int csv_find_recipes(csv_dataset_t *csv, const json_t *data_info, pl_error_t *err)
+{
+    const json_t *known = json_object_get(data_info, RECIPES);
+    int kept = 0;
+    csv->recipe = pl_alloc_array((size_t)csv->sources + 1, sizeof *csv->recipe);
+    if (!csv->recipe)
+        return pl_no_memory(err);
+    if (known && json_array_size(known) != (size_t)csv->sources)
+        return pl_fail(err, PL_EINVAL,
+                       "%s: %d feature%s, but the training data had %zu: check the "
+                       "options target and label",
+                       csv->path, csv->sources, pl_plural(csv->sources),
+                       json_array_size(known));
+    for (int k = 0; k < csv->sources; k++) {
+        csv_recipe_t *recipe = &csv->recipe[kept];
+        int code = PL_OK;
+        if (known)
+            code = recipe_read(recipe, json_array_get(known, (size_t)k), err);
+        else if (data_info)
+            *recipe = (csv_recipe_t){.fill = NAN, .frequent = -1, .width = 1};
+        else
+            code = csv_find_kind(csv, csv->from[k], recipe, err);
+        if (code)
+            return code == PL_EFORMAT ? pl_fail(err, code,
+                                                "%s: the training data has no recipe for "
+                                                "feature %d",
+                                                csv->path, k)
+                                      : code;
+        char text[80];
+        if (recipe->kind == KIND_TEXT && !data_info)
+            csv_log(csv, PL_LOG_INFO,
+                    "field %s is not used: its texts are neither numbers nor dates, and "
+                    "too many for categories",
+                    csv_column_text(csv, csv->from[k], text));
+        /* Files without names are matched by position, so the column stays. */
+        if (recipe->kind == KIND_TEXT && csv->table.name)
+            csv->use[csv->from[k]] = FOR_NOTHING;
+        else
+            csv->from[kept++] = csv->from[k];
+    }
+    csv->sources = kept;
+    return PL_OK;
+}
+
+/* ---- Learning ---- */
+
+/* The numbers of a column; NAN: the cell is empty. */
+static int read_numbers(const csv_dataset_t *csv, int k, double *value, pl_error_t *err)
+{
+    const csv_recipe_t *recipe = &csv->recipe[k];
+    const int column = csv->from[k];
+    for (int64_t row = 0; row < csv->rows; row++) {
+        const char *cell = pl_csv_cell(&csv->table, row, column);
+        value[row] = NAN;
+        if (*cell && recipe->kind == KIND_DATE
+            && !pl_date(cell, recipe->order, &value[row]))
+            return csv_wrong_cell(csv, row, column, "a date like the others", err);
+        if (*cell && recipe->kind == KIND_NUMBER
+            && !pl_csv_number(&csv->table, row, column, &value[row]))
+            return csv_wrong_cell(csv, row, column, "a finite number", err);
+    }
+    return PL_OK;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The number for empty cells, from the rows to train on; value [rows]. */
+static int learn_fill(const csv_dataset_t *csv, const pl_data_split_t *split,
+                      const double *value, csv_recipe_t *recipe, pl_error_t *err)
+{
+    int64_t count = 0, longest = 0, run = 0;
+    bool lacks = false;
+    double sum = 0, frequent = 0;
+    double *sorted = pl_alloc_array((size_t)csv->rows + 1, sizeof *sorted);
+    if (!sorted)
+        return pl_no_memory(err);
+    for (int64_t row = 0; row < csv->rows; row++) {
+        if (pl_data_split_holds(split, row))
+            continue;
+        lacks = lacks || isnan(value[row]);
+        if (!isnan(value[row]))
+            sum += sorted[count++] = value[row];
+    }
+    qsort(sorted, (size_t)count, sizeof *sorted, compare_numbers);
+    for (int64_t k = 0; k < count; k++) {
+        run = k > 0 && sorted[k] == sorted[k - 1] ? run + 1 : 1;
+        if (run > longest) {
+            longest = run;
+            frequent = sorted[k];
+        }
+    }
+    const double median = count ? (sorted[(count - 1) / 2] + sorted[count / 2]) / 2 : 0;
+    pl_free(sorted);
+    const bool by_mean = csv->missing == MISSING_MEAN || csv->missing == MISSING_CATEGORY;
+    recipe->fill = csv->missing == MISSING_ERROR           ? NAN
+                   : by_mean                               ? sum / fmax(1, (double)count)
+                   : csv->missing == MISSING_MOST_FREQUENT ? frequent
+                                                           : median;
+    recipe->indicator = csv->missing == MISSING_CATEGORY && lacks
+                        && recipe->kind == KIND_NUMBER;
+    return PL_OK;
+}
+
+/* Which parts of a date differ among the rows; value [rows]. */
+static void learn_parts(const csv_dataset_t *csv, const double *value,
+                        csv_recipe_t *recipe)
+{
+    double first = NAN, smallest = INFINITY, largest = -INFINITY;
+    for (int64_t row = 0; row < csv->rows; row++) {
+        if (isnan(value[row]))
+            continue;
+        first = isnan(first) ? floor(value[row]) : first;
+        smallest = fmin(smallest, value[row]);
+        largest = fmax(largest, value[row]);
+        recipe->parts |= value[row] != floor(value[row]) ? DATE_DAY : 0;
+        recipe->parts |= fmod(floor(value[row]) - first, 7) != 0 ? DATE_WEEK : 0;
+    }
+    recipe->parts |= largest - smallest > 60 ? DATE_YEAR : 0;
+}
+
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The values of a category that the rows to train on have often enough, sorted. */
+static int learn_values(const csv_dataset_t *csv, const pl_data_split_t *split, int k,
+                        pl_error_t *err)
+{
+    csv_recipe_t *recipe = &csv->recipe[k];
+    const bool fills = csv->missing == MISSING_MOST_FREQUENT
+                       || csv->missing == MISSING_DROP;
+    const bool passes = fills || csv->missing == MISSING_ERROR;
+    json_t *counts = json_object(), *count;
+    const char **value = NULL, *key;
+    int failed = !counts, kept = 0;
+    int64_t most = 0;
+    for (int64_t row = 0; row < csv->rows && !failed; row++) {
+        const char *cell = pl_csv_cell(&csv->table, row, csv->from[k]);
+        if (pl_data_split_holds(split, row) || (!*cell && passes))
+            continue;
+        if (!pl_utf8_ok(cell, strlen(cell))) {
+            json_decref(counts);
+            return csv_wrong_cell(csv, row, csv->from[k], "UTF-8", err);
+        }
+        failed = count_text(counts, cell);
+    }
+    recipe->values = json_object();
+    recipe->is_index = csv->categories == 1;
+    value = failed ? NULL : pl_alloc_array(json_object_size(counts) + 1, sizeof *value);
+    failed = !value || !recipe->values;
+    json_object_foreach(failed ? NULL : counts, key, count) {
+        if (json_integer_value(count) >= csv->rare)
+            value[kept++] = key;
+        else
+            recipe->other = true;
+    }
+    if (!failed)
+        qsort(value, (size_t)kept, sizeof *value, compare_texts);
+    for (int i = 0; i < kept && !failed; i++) {
+        const int64_t times = json_integer_value(json_object_get(counts, value[i]));
+        failed = json_object_set_new(recipe->values, value[i], json_integer(i));
+        if (fills && times > most) {
+            most = times;
+            recipe->frequent = i;
+        }
+    }
+    pl_free(value);
+    json_decref(counts);
+    return failed ? pl_no_memory(err) : PL_OK;
+}
+
+/* ---- Preparing ---- */
+
+/* The moments that scale numbers to mean 0 and deviation 1, constant ones to 0.  Only
+ * rows to train on count: moments must not depend on the held rows of a split. */
+static pl_moments_t measure(const csv_dataset_t *csv, const pl_data_split_t *split,
+                            const double *value, double fill)
+{
+    const double rows = (double)(csv->rows - split->held_count);
+    double first = NAN, mean = 0, squares = 0;
+    /* Relative to the first value: so rounding makes no deviation in a constant
+     * column. */
+    for (int64_t row = 0; row < csv->rows; row++) {
+        if (pl_data_split_holds(split, row))
+            continue;
+        const double number = isnan(value[row]) ? fill : value[row];
+        first = isnan(first) ? number : first;
+        mean += number - first;
+    }
+    mean /= rows;
+    for (int64_t row = 0; row < csv->rows; row++) {
+        const double number = isnan(value[row]) ? fill : value[row];
+        const double distance = number - first - mean;
+        squares += pl_data_split_holds(split, row) ? 0 : distance * distance / rows;
+    }
+    return (pl_moments_t){first + mean, squares > 0 ? 1 / sqrt(squares) : 1};
+}
+
+/* Fills the features of a number or a date that begin at `at`; value [rows] has the
+ * numbers, with NAN for empty cells. */
+static int fill_numbers(csv_dataset_t *csv, int k, int at, double *value, pl_error_t *err)
+{
+    static const double period[] = {365.2425, 7, 1};
+    const csv_recipe_t *recipe = &csv->recipe[k];
+    for (int64_t row = 0; row < csv->rows; row++) {
+        float *x = csv->x + row * csv->features + at;
+        const bool is_empty = isnan(value[row]);
+        const double number = is_empty ? recipe->fill : value[row];
+        *x = pl_moments_apply(&csv->moments[at], number);
+        if (!isfinite((float)number) || !isfinite(*x))
+            return pl_fail(err, PL_EFORMAT,
+                           "%s:%lld: field %d is %g, too large for float32", csv->path,
+                           (long long)csv->table.line[row], csv->from[k] + 1, number);
+        x++;
+        if (recipe->indicator)
+            *x++ = is_empty;
+        for (int bit = 0; bit < 3; bit++) {
+            if (!(recipe->parts & (1 << bit)))
+                continue;
+            const double angle = 2 * M_PI * fmod(number, period[bit]) / period[bit];
+            *x++ = (float)sin(angle);
+            *x++ = (float)cos(angle);
+        }
+    }
+    return PL_OK;
+}
+
+/* Fills one feature for each value, or the index, which counts from `base`: 0 is a rare
+ * or unknown value. */
+static void fill_category(csv_dataset_t *csv, int k, int at, int index, int64_t base)
+{
+    const csv_recipe_t *recipe = &csv->recipe[k];
+    const int values = (int)json_object_size(recipe->values);
+    int64_t unknown = 0;
+    for (int64_t row = 0; row < csv->rows; row++) {
+        const char *cell = pl_csv_cell(&csv->table, row, csv->from[k]);
+        const json_t *known = json_object_get(recipe->values, cell);
+        const int place = !*cell && recipe->frequent >= 0 ? recipe->frequent
+                          : known                         ? (int)json_integer_value(known)
+                          : recipe->other                 ? values
+                                                          : -1;
+        unknown += !known && *cell;
+        if (recipe->is_index)
+            csv->index[row * csv->indexes + index] = base
+                                                     + (place < values ? place + 1 : 0);
+        else if (place >= 0)
+            csv->x[row * csv->features + at + place] = 1;
+    }
+    char text[80];
+    if (unknown && csv->stage != PL_TRAIN)
+        csv_log(csv, PL_LOG_INFO,
+                "field %s: %lld cell%s with a value that is rare or unknown in the "
+                "training data",
+                csv_column_text(csv, csv->from[k], text), (long long)unknown,
+                pl_plural(unknown));
+}
+
+/* A cell that is empty, without a treatment. */
+static int refuse_empty(const csv_dataset_t *csv, int k, pl_error_t *err)
+{
+    const csv_recipe_t *recipe = &csv->recipe[k];
+    const bool is_category = recipe->kind == KIND_CATEGORY;
+    if (recipe->kind == KIND_TEXT
+        || (is_category && (recipe->frequent >= 0 || json_object_get(recipe->values, "")))
+        || (is_category && csv->missing != MISSING_ERROR)
+        || (!is_category && !isnan(recipe->fill)))
+        return PL_OK;
+    for (int64_t row = 0; row < csv->rows; row++) {
+        char place[48], text[80];
+        if (*pl_csv_cell(&csv->table, row, csv->from[k]))
+            continue;
+        pl_csv_place(&csv->table, row, csv->from[k], place);
+        return pl_fail(err, PL_EFORMAT, "%s:%s: field %s of %d is missing%s", csv->path,
+                       place, csv_column_text(csv, csv->from[k], text),
+                       csv->table.columns,
+                       csv->stage == PL_TRAIN
+                           ? ": set \"missing\" to a treatment, such as \"median\""
+                           : ", and the training data has no treatment for missing "
+                             "cells: train with \"missing\": \"median\"");
+    }
+    return PL_OK;
+}
+
+/* Counts features and takes their memory. */
+static int csv_layout(csv_dataset_t *csv, pl_error_t *err)
+{
+    size_t values;
+    csv->features = csv->indexes = 0;
+    for (int k = 0; k < csv->sources; k++) {
+        recipe_measure(&csv->recipe[k]);
+        csv->features += csv->recipe[k].width;
+        csv->indexes += csv->recipe[k].is_index;
+    }
+    if (!csv->features && !csv->indexes)
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: there are no features that are numbers, "
+                       "categories or dates",
+                       csv->path);
+    csv->features += !csv->features;             /* "x" has a zero beside indexes alone */
+    if (__builtin_mul_overflow((size_t)csv->rows + 1, (size_t)csv->features, &values))
+        return pl_no_memory(err);
+    csv->x = pl_alloc_array(values, sizeof *csv->x);
+    csv->index = pl_alloc_array(((size_t)csv->rows + 1) * (size_t)csv->indexes + 1,
+                                sizeof *csv->index);
+    csv->moments = pl_alloc_array((size_t)csv->features, sizeof *csv->moments);
+    if (!csv->x || !csv->index || !csv->moments)
+        return pl_no_memory(err);
+    memset(csv->x, 0, values * sizeof *csv->x);
+    for (int k = 0; k < csv->features; k++)
+        csv->moments[k] = (pl_moments_t){0, 1};
+    return PL_OK;
+}
+
+static int read_moments(csv_dataset_t *csv, const json_t *data_info, pl_error_t *err)
+{
+    const json_t *known = json_object_get(data_info, PL_MOMENTS);
+    if (!known)
+        return pl_fail(err, PL_EINVAL,
+                       "%s: the training data was not standardized: set "
+                       "\"standardize\": false",
+                       csv->path);
+    if (json_array_size(known) != (size_t)csv->features)
+        return pl_fail(err, PL_EINVAL,
+                       "%s: %d feature%s, but the training data had %zu: check the "
+                       "options target and label",
+                       csv->path, csv->features, pl_plural(csv->features),
+                       json_array_size(known));
+    const int bad = pl_moments_read(known, csv->moments);
+    return bad < 0 ? PL_OK
+                   : pl_fail(err, PL_EFORMAT,
+                             "%s: the training data has no mean and factor for feature "
+                             "%d",
+                             csv->path, bad);
+}
+
+int csv_prepare(csv_dataset_t *csv, const pl_data_split_t *split, const json_t *data_info,
+                pl_error_t *err)
+{
+    double *value = pl_alloc_array((size_t)csv->rows + 1, sizeof *value);
+    int code = value ? PL_OK : pl_no_memory(err);
+    for (int k = 0; k < csv->sources && !code; k++) {
+        csv_recipe_t *recipe = &csv->recipe[k];
+        const bool is_number = recipe->kind == KIND_NUMBER || recipe->kind == KIND_DATE;
+        if (!data_info && is_number && !(code = read_numbers(csv, k, value, err)))
+            code = learn_fill(csv, split, value, recipe, err);
+        if (!data_info && recipe->kind == KIND_DATE && !code)
+            learn_parts(csv, value, recipe);
+        if (!data_info && recipe->kind == KIND_CATEGORY)
+            code = learn_values(csv, split, k, err);
+        if (!code)
+            code = refuse_empty(csv, k, err);
+    }
+    if (!code)
+        code = csv_layout(csv, err);
+    if (!code && data_info && csv->standardize)
+        code = read_moments(csv, data_info, err);
+    for (int k = 0, at = 0, index = 0; k < csv->sources && !code; k++) {
+        const csv_recipe_t *recipe = &csv->recipe[k];
+        if (recipe->kind == KIND_CATEGORY) {
+            fill_category(csv, k, at, index, csv->index_values);
+            index += recipe->is_index;
+            csv->index_values += recipe->is_index
+                                     ? (int64_t)json_object_size(recipe->values) + 1
+                                     : 0;
+        } else if (recipe->kind != KIND_TEXT
+                   && !(code = read_numbers(csv, k, value, err))) {
+            if (!data_info && csv->standardize)
+                csv->moments[at] = measure(csv, split, value, recipe->fill);
+            code = fill_numbers(csv, k, at, value, err);
+        }
+        at += recipe->width;
+    }
+    pl_free(value);
+    return code;
+}

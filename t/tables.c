@@ -1,0 +1,277 @@
+/* tables.c - tests of the preparation of tables: csv_recipe.c and csv_target.c of
+ * actors/connectors/datasets */
+#include "actors/connectors/datasets/datasets.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dataset_rig.h"
+#include "files.h"
+#include "formats/date.h"
+#include "tap.h"
+
+/* Passengers of a ship, with the faults of real tables. */
+static const char passengers[] =
+    "PassengerId,Survived,Pclass,Name,Sex,Age,Fare,Embarked\n"
+    "1,no,3,\"Braund, Mr. Owen\",male,22,7.25,S\n"
+    "2,yes,1,\"Cumings, Mrs. John \"\"Flo\"\"\",female,38,71.2833,C\n"
+    "3,yes,3,\"Heikkinen, Miss. Laina\",female,26,7.925,S\n"
+    "4,yes,1,\"Futrelle, Mrs. Jacques\",female,35,53.1,S\n"
+    "5,no,3,\"Allen, Mr. William\",male,NA,8.05,S\n"
+    "6,no,3,\"Moran, Mr. James\",male,,8.4583,Q\n"
+    "7,no,1,\"McCarthy, Mr. Timothy\",male,54,51.8625,S\n"
+    "8,no,3,\"Palsson, Master. Gosta\",male,2,21.075,\n"
+    "9,yes,3,\"Johnson, Mrs. Oscar\",female,27,11.1333,S\n"
+    "10,yes,2,\"Nasser, Mrs. Nicholas\",female,14,30.0708,C\n"
+    "11,yes,3,\"Sandstrom, Miss. Marguerite\",female,4,16.7,S\n"
+    "12,yes,1,\"Bonnell, Miss. Elizabeth\",female,58,26.55,S\n";
+
+#define SURVIVED "\"fields\": {\"y\": \"Survived\"}, \"ignore\": \"PassengerId\""
+
+static rig_t open_passengers(pl_stage_t stage, const char *data_info, const char *more)
+{
+    char options[1024];
+    snprintf(options, sizeof options, "{\"path\": \"%s\", " SURVIVED "%s}",
+             file_put_text("passengers.csv", passengers), more);
+    return rig_open_told(&pl_csv_dataset, stage, data_info, options);
+}
+
+static void a_table_of_texts_and_empty_cells_becomes_features(void)
+{
+    rig_t rig = open_passengers(PL_TRAIN, NULL,
+                                ", \"missing\": \"median\", \"standardize\": false");
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    ok(rig.info.samples == 12 && has_field(&rig, 0, "x", PL_F32, "8")
+           && has_field(&rig, 1, "y", PL_I64, ""),
+       "class, two sexes, age, fare, two harbours and others; the names have no use");
+    like(rig.info.data_info, "\"class_names\": .\"no\",\"yes\".",
+         "the classes are named");
+    like(rig.info.data_info, "\"x\":.\"Pclass\",\"Sex\",\"Age\",\"Fare\",\"Embarked\".",
+         "as are the columns");
+    rig_read(&rig, INDEX(4, 7, 5));
+    const float *x = rig.field[0];
+    ok(x[0] == 3 && x[1] == 0 && x[2] == 1, "a category is one of its features");
+    ok(x[3] == 26.5f && x[4] == 8.05f, "an empty cell is the median of the others: %g",
+       (double)x[3]);
+    ok(x[5] == 0 && x[6] == 1 && x[7] == 0, "the harbour S, behind C");
+    ok(x[8 + 5] == 0 && x[8 + 6] == 0 && x[8 + 7] == 1 && x[16 + 7] == 1,
+       "rare values are one, among them the empty cell");
+    const int64_t *y = rig.field[1];
+    ok(y[0] == 0 && y[1] == 0 && y[2] == 0, "classes are in the order of their names");
+    rig_close(&rig);
+}
+
+static void empty_cells_without_a_treatment_are_an_error(void)
+{
+    refused(open_passengers(PL_TRAIN, NULL, ""), PL_EFORMAT,
+            "passengers.csv:6:[0-9]+: field 6 \\(Age\\) of 8 is missing: set \"missing\"",
+            "of the first of them");
+    refused(
+        open_passengers(PL_TRAIN, NULL, ", \"missing_values\": \"\""), PL_EFORMAT,
+        "passengers.csv:6:[0-9]+: field 6 \\(Age\\): \"NA\" is not a finite number; if "
+        "it means a missing cell, add it to \"missing_values\"",
+        "a word that is no number");
+}
+
+/* The features of row 5, whose age is missing. */
+static rig_t with_missing(const char *how, int features)
+{
+    char more[80], shape[8];
+    snprintf(more, sizeof more, ", \"missing\": \"%s\", \"standardize\": false", how);
+    snprintf(shape, sizeof shape, "%d", features);
+    rig_t rig = open_passengers(PL_TRAIN, NULL, more);
+    ok(rig.code == PL_OK && has_field(&rig, 0, "x", PL_F32, shape), "%s: %s", how,
+       rig.err.text);
+    rig_read(&rig, INDEX(4));
+    return rig;
+}
+
+static void empty_cells_have_several_treatments(void)
+{
+    rig_t rig = with_missing("mean", 8);
+    ok(fabsf(((float *)rig.field[0])[3] - 28) < 1e-5f, "the mean");
+    rig_close(&rig);
+    rig = with_missing("most_frequent", 8);
+    ok(((float *)rig.field[0])[3] == 2, "the most frequent, of all once the smallest");
+    rig_close(&rig);
+    rig = with_missing("category", 9);
+    ok(fabsf(((float *)rig.field[0])[3] - 28) < 1e-5f && ((float *)rig.field[0])[4] == 1,
+       "a feature that says so");
+    rig_close(&rig);
+    rig = with_missing("drop", 7);
+    is_int(rig.info.samples, 9, "rows without");
+    ok(((float *)rig.field[0])[3] == 54, "the rows behind move up");
+    rig_close(&rig);
+}
+
+static void other_files_are_prepared_as_the_training_data(void)
+{
+    rig_t train = open_passengers(PL_TRAIN, NULL, ", \"missing\": \"median\"");
+    const char *path = file_put_text(
+        "new.csv", "Embarked,Age,Fare,Sex,Pclass\nX,,7.25,other,3\nS,22,7.25,male,3\n");
+    char options[512];
+    snprintf(options, sizeof options,
+             "{\"path\": \"%s\", \"missing\": \"median\"," SURVIVED "}", path);
+    rig_t rig = rig_open_told(&pl_csv_dataset, PL_PREDICT, train.info.data_info, options);
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    ok(rig.info.field_count == 1 && has_field(&rig, 0, "x", PL_F32, "8"),
+       "without targets");
+    const char *recipes = strstr(train.info.data_info, "\"prepare\": ");
+    ok(recipes && !strncmp(strstr(rig.info.data_info, "\"prepare\": "), recipes, 200),
+       "the recipes stay");
+    rig_read(&rig, INDEX(0, 1));
+    rig_read(&train, INDEX(0));
+    const float *x = rig.field[0], *same = train.field[0];
+    ok(!memcmp(x + 8, same, 8 * sizeof *x), "the same row is the same sample");
+    ok(x[1] == 0 && x[2] == 0, "an unknown value is none of the known");
+    ok(fabsf(x[3]) < 0.2f && x[3] != same[3], "an empty age is the median of training");
+    rig_close(&rig);
+    snprintf(options, sizeof options, "{\"path\": \"%s\"," SURVIVED "}",
+             file_put_text("more.csv", "Embarked,Age,Fare,Sex,Pclass,Survived\n"
+                                       "S,22,7.25,male,3,yes\nS,22,7.25,male,3,maybe\n"));
+    refused(rig_open_told(&pl_csv_dataset, PL_TEST, train.info.data_info, options),
+            PL_EFORMAT,
+            "more.csv:3:[0-9]+: field 6 \\(Survived\\): \"maybe\" is not a class",
+            "an unknown class");
+    rig_close(&train);
+}
+
+static void categories_may_be_indexes(void)
+{
+    rig_t rig = open_passengers(PL_TRAIN, NULL,
+                                ", \"missing\": \"median\", \"categories\": \"index\"");
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    ok(has_field(&rig, 0, "x", PL_F32, "3") && has_field(&rig, 2, "c", PL_I64, "2"),
+       "in a field of their own");
+    like(rig.info.data_info, "\"category_values\": 6",
+         "sexes, harbours, and two for others");
+    rig_read(&rig, INDEX(0, 5));
+    const int64_t *c = rig.field[2];
+    ok(c[0] == 2 && c[1] == 5, "male, S");
+    ok(c[2] == 2 && c[3] == 3, "male, and a rare harbour: %lld", (long long)c[3]);
+    rig_close(&rig);
+}
+
+static void dates_become_days_and_times_of_the_year(void)
+{
+    const char *path = file_put_text("d.csv", "day,y\n2024-01-01,1.5\n2024-07-01,2.5\n"
+                                              "2024-12-30,3.5\n");
+    rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN,
+                         "{\"path\": \"%s\", \"standardize\": false}", path);
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    ok(has_field(&rig, 0, "x", PL_F32, "3"), "all are Mondays, so the week has no use");
+    rig_read(&rig, INDEX(0, 1));
+    const float *x = rig.field[0];
+    ok(x[0] == 19723 && x[3] == 19905, "days since 1970");
+    ok(fabsf(x[1] - x[4]) < 0.1f && x[2] > 0.9f && x[5] < -0.9f, "winter and summer");
+    rig_close(&rig);
+    double days = 0;
+    ok(pl_date("1970-01-02", PL_DATE_YMD, &days) && days == 1, "the second day");
+    ok(pl_date("31.12.1969", PL_DATE_DMY, &days) && days == -1, "the day first");
+    ok(pl_date("12/31/1999", PL_DATE_MDY, &days) && days == 10956, "the month first");
+    ok(pl_date("2000-02-29T12:00:00Z", PL_DATE_YMD, &days) && days == 11016.5, "a time");
+    ok(pl_date("2000-03-01 01:00+02:00", PL_DATE_YMD, &days) && days < 11017, "a zone");
+    const char *none[] = {
+        "",           "2001-02-29",       "2001-13-01",        "2001-1",  "1.2",
+        "2001-01/01", "2001-01-01 25:00", "2001-01-01 12:00x", "20010101"};
+    for (size_t k = 0; k < sizeof none / sizeof *none; k++)
+        ok(!pl_date(none[k], PL_DATE_YMD, &days), "no date: \"%s\"", none[k]);
+}
+
+static void whole_numbers_that_do_not_begin_at_0_are_named_classes(void)
+{
+    rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
+                         file_put_text("w.csv", "a,y\n1,10\n2,9\n3,10.0\n4,11\n5,-100\n"
+                                                "6,9\n7,9\n8,10\n9,10\n10,9\n11,9\n12,9\n"
+                                                "13,9\n14,9\n15,9\n16,9\n17,9\n18,9\n"
+                                                "19,9\n20,9\n21,9\n22,9\n23,9\n24,9\n"));
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    like(rig.info.data_info, "\"classes\": 3.*\"class_names\": .\"9\",\"10\",\"11\".",
+         "in their order");
+    rig_read(&rig, INDEX(0, 1, 2, 3, 4));
+    const int64_t *y = rig.field[1];
+    ok(y[0] == 1 && y[1] == 0 && y[2] == 1 && y[3] == 2 && y[4] == -100,
+       "numbered from 0, but for the ignored one");
+    rig_close(&rig);
+    rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
+                   file_put_text("s.csv", "a,y\n1,-1\n2,1\n3,1\n"));
+    like(rig.info.data_info, "\"classes\": 2.*\"class_names\": .\"-1\",\"1\".",
+         "two signs are two classes");
+    rig_close(&rig);
+}
+
+static void columns_are_chosen_by_name(void)
+{
+    rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN,
+                         "{\"path\": \"%s\", \"standardize\": false, \"features\": "
+                         "\"Fare,2\", \"fields\": {\"y\": \"Survived\"}}",
+                         file_put_text("p.csv", passengers));
+    ok(has_field(&rig, 0, "x", PL_F32, "2"), "two features: %s", rig.err.text);
+    rig_read(&rig, INDEX(0));
+    ok(((float *)rig.field[0])[0] == 3 && ((float *)rig.field[0])[1] == 7.25f,
+       "in the order of the table");
+    rig_close(&rig);
+    refused(open_passengers(PL_TRAIN, NULL, ", \"features\": \"Age,Bge\""), PL_EINVAL,
+            "\"features\": there is no column \"Bge\"", "no such column");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\", \"label\": 3}",
+                     file_put_text("p.csv", passengers)),
+            PL_EFORMAT, "field 4 \\(Name\\) is the target and has 12 texts in 12 rows",
+            "a target that names each row");
+    refused(open_passengers(PL_TRAIN, NULL, ", \"delimiter\": \"::\""), PL_EINVAL,
+            "\"delimiter\" is \"::\", but it is one character", "two characters");
+}
+
+static void rows_without_a_target_are_left_out_on_request(void)
+{
+    const char *path = file_put_text("t.csv", "a,y\n1,0\n2,\n3,1\n");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}", path), PL_EFORMAT,
+            "t.csv:3:3: field 2 \\(y\\) of 2 is missing: it is the target", "or refused");
+    rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN,
+                         "{\"path\": \"%s\", \"missing\": \"mean\"}", path);
+    is_int(rig.info.samples, 2, "the others stay");
+    rig_close(&rig);
+}
+
+static void recipes_leave_out_what_is_kept_for_validation(void)
+{
+    char text[4096] = "a,y\n", options[256];
+    for (int k = 0; k < 100; k++)
+        sprintf(text + strlen(text), k % 10 ? "%d,0\n" : ",1\n", k * k);
+    snprintf(options, sizeof options,
+             "{\"path\": \"%s\", \"missing\": \"mean\", \"standardize\": false}",
+             file_put_text("v.csv", text));
+    rig_t all = rig_open_split(&pl_csv_dataset, 0, false, options),
+          some = rig_open_split(&pl_csv_dataset, 0.5, false, options);
+    rig_read(&all, INDEX(0));
+    rig_read(&some, INDEX(0));
+    ok(((float *)all.field[0])[0] != ((float *)some.field[0])[0],
+       "the mean of the rows to train on differs");
+    rig_close(&all);
+    rig_close(&some);
+}
+
+static void memory_may_run_out(void)
+{
+    opens_without_memory(&pl_csv_dataset, "path",
+                         file_put_text("m.csv",
+                                       "a,b,d,y\nu,1,2024-01-01,x\nv,2,2024-02-02,z\n"
+                                       "u,3,2024-01-01,x\nv,2,2024-05-02,z\n"));
+}
+
+int main(void)
+{
+    run(a_table_of_texts_and_empty_cells_becomes_features);
+    run(empty_cells_without_a_treatment_are_an_error);
+    run(empty_cells_have_several_treatments);
+    run(other_files_are_prepared_as_the_training_data);
+    run(categories_may_be_indexes);
+    run(dates_become_days_and_times_of_the_year);
+    run(whole_numbers_that_do_not_begin_at_0_are_named_classes);
+    run(columns_are_chosen_by_name);
+    run(rows_without_a_target_are_left_out_on_request);
+    run(recipes_leave_out_what_is_kept_for_validation);
+    run(memory_may_run_out);
+    return tap_done();
+}
