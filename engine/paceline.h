@@ -396,6 +396,8 @@ PL_API char *pl_options_print(const pl_options_t *o, pl_error_t *err);
 
 /* Maximum number of axes of a tensor. */
 #define PL_DIMS 5
+/* Maximum number of axes of space, behind batch and channels: [B, C, D, H, W]. */
+#define PL_SPACE 3
 
 /* The element type of a tensor. Data has one of the first five; the half precisions are
  * for weights and inside graphs. */
@@ -1249,9 +1251,30 @@ typedef struct pl_linear_options {
 } pl_linear_options_t;
 PL_API pl_node_t pl_linear_with(pl_graph_t *g, const char *name, pl_node_t x,
                                 int64_t units, const pl_linear_options_t *options);
-/* Convolution: x [B, C, H, W] -> [B, channels, H', W']. Parameters: NAME.weight
- * [channels, C, kernel, kernel], NAME.bias [channels]. It is a cross-correlation, as in
- * torch.nn.Conv2d. */
+/* Windows over the axes of space, in their order. An axis without a number (0) has the
+ * number of the axis before it. So a kernel {3} is a square for x [B, C, H, W]. */
+typedef struct pl_windows {
+    int64_t kernel[PL_SPACE];
+    int64_t stride[PL_SPACE];                               /* [1; of pools: kernel] */
+    int64_t padding[PL_SPACE];                              /* at both ends; PL_UNPADDED:
+                                                               none  [none] */
+    int64_t dilation[PL_SPACE];    /* from one element of a window to the next  [1] */
+} pl_windows_t;
+enum { PL_UNPADDED = -1 };
+/* Convolution over one to three axes of space: x [B, C, ...] -> [B, channels, ...].
+ * Parameters: NAME.weight [channels, C / groups, kernel...] and, unless no_bias,
+ * NAME.bias [channels]. Both start uniform(-1/sqrt(n), 1/sqrt(n)) for the n elements of a
+ * filter. It is a cross-correlation, as in torch.nn.Conv1d, Conv2d and Conv3d. */
+typedef struct pl_convolution_options {
+    pl_windows_t windows;
+    bool same;         /* pads so that the result has the size of x divided by the stride,
+                          rounded up; an odd element goes behind; no padding then */
+    int64_t groups;    /* each reads C / groups channels; C: depthwise  [1] */
+    bool no_bias;
+} pl_convolution_options_t;
+PL_API pl_node_t pl_conv(pl_graph_t *g, const char *name, pl_node_t x, int64_t channels,
+                         const pl_convolution_options_t *options);
+/* The same with one number for all of H and W of x [B, C, H, W]. */
 typedef struct pl_conv_options {
     int64_t kernel, stride, padding;                        /* stride  [1] */
     bool no_bias;

@@ -343,6 +343,19 @@ static pl_node_t draw_shapes(void)
     }
 }
 
+static pl_windows_t any_windows(void)
+{
+    pl_windows_t w = {{0}, {0}, {0}, {0}};
+    const int axes = drawn_below(4);
+    for (int k = 0; k < axes; k++) {
+        w.kernel[k] = any_size();
+        w.stride[k] = drawn_one_in(2) ? 0 : any_size();
+        w.padding[k] = drawn_one_in(2) ? 0 : any_size();
+        w.dilation[k] = drawn_one_in(2) ? 0 : any_size();
+    }
+    return w;
+}
+
 static pl_node_t draw_layer(void)
 {
     const pl_init_rule_t rule = any_rule();
@@ -350,6 +363,10 @@ static pl_node_t draw_layer(void)
     const pl_conv_options_t conv = {.kernel = any_size(),
                                     .stride = any_size(),
                                     .padding = any_size()};
+    const pl_convolution_options_t convolution = {.windows = any_windows(),
+                                                  .same = drawn_one_in(4),
+                                                  .groups = drawn_one_in(2) ? 0
+                                                                            : any_size()};
     const pl_node_t mask = a();
     const pl_attention_options_t attention = {.causal = drawn_one_in(2),
                                               .dropout = drawn_double(),
@@ -368,6 +385,9 @@ static pl_node_t draw_layer(void)
         return pl_linear_with(g, any_name(), a(), any_size(),
                               drawn_one_in(2) ? NULL : &linear);
     case 1:
+        if (drawn_one_in(2))
+            return pl_conv(g, any_name(), a(), any_size(),
+                           drawn_one_in(4) ? NULL : &convolution);
         return pl_conv2d(g, any_name(), a(), any_size(), drawn_one_in(4) ? NULL : &conv);
     case 2: return pl_max_pool2d(g, a(), any_size(), any_size(), any_size());
     case 3: return pl_batch_norm(g, any_name(), a(), drawn_double(), drawn_double());

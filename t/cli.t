@@ -758,7 +758,7 @@ a_list_of_layers_is_a_model() {
     paste -d ' ' <(cut -d , -f 3 points.csv) - <<<"$out" >both
     ok "nearly all predictions are right" test "$(awk '$1 == $2' both | wc -l)" -ge 270
     layers '"linear 16",\n    "conv 8 3", "linear auto"' >layers.json
-    refused 2 'layers.json:3:5: "module.layers.1", conv 8 3: conv2d takes .*, got \[[0-9]+, 16\]' \
+    refused 2 'layers.json:3:5: "module.layers.1", conv 8 3: conv takes .*, got \[[0-9]+, 16\]' \
         fit layers.json --set trainer.launcher=spawn --set trainer.devices=2
     layers '"linear 16", "tahn"' >layers.json
     refused 2 'layers.json:[0-9:]+ "module.layers.1": there is no layer "tahn": did you mean "tanh"' fit layers.json

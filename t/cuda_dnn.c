@@ -108,9 +108,12 @@ static pl_layer_t convolution(pl_layer_kind_t kind, pl_dtype_t dtype, int64_t si
                                         .down = out,
                                         .across = out,
                                         .filters = filters,
-                                        .kernel = kernel,
-                                        .stride = stride,
-                                        .padding = padding,
+                                        .groups = 1,
+                                        .kernel = {kernel, kernel},
+                                        .stride = {stride, stride},
+                                        .dilation = {1, 1},
+                                        .before = {padding, padding},
+                                        .behind = {padding, padding},
                                         .has_bias = kind == PL_LAYER_CONVOLUTION}};
 }
 

@@ -64,7 +64,7 @@ static void layers_of_cudnn_equal_the_reference(void)
     for (int f = 0; f < FORMATS; f++) {
         const format_t *format = &formats[f];
         const bool half = strstr(format->precision, "16");
-        double off = cases_off(&(cuda_t){.cudnn = true}, "conv2d", format, &by);
+        double off = cases_off(&(cuda_t){.cudnn = true}, "conv", format, &by);
         ok(off < format->tolerance && (by > 10) == (f != 1),
            "%s: %d convolutions, off by %g", format->precision, by, off);
         off = cases_off(&(cuda_t){.cudnn = true}, "attention, width", format, &by);

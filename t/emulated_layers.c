@@ -151,9 +151,11 @@ static void attend_back(const attending_t *a)
 static void convolve(const pl_layer_t *is, const pl_device_ptr_t *at)
 {
     const __typeof__(is->convolution) *c = &is->convolution;
-    const int64_t k = c->kernel, xs = c->batches * c->height * c->width * c->channels,
+    const int64_t high = c->kernel[0], wide = c->kernel[1],
+                  channels = c->channels / c->groups,
+                  xs = c->batches * c->height * c->width * c->channels,
                   ys = c->batches * c->down * c->across * c->filters,
-                  ws = c->filters * c->channels * k * k;
+                  ws = c->filters * channels * high * wide;
     const int made = is->kind == PL_LAYER_CONVOLUTION          ? PL_CONVOLUTION_Y
                      : is->kind == PL_LAYER_CONVOLUTION_GRAD_X ? PL_CONVOLUTION_X
                                                                : PL_CONVOLUTION_W;
@@ -165,11 +167,14 @@ static void convolve(const pl_layer_t *is, const pl_device_ptr_t *at)
         const int64_t o = i % c->filters, x0 = i / c->filters % c->across,
                       y0 = i / c->filters / c->across % c->down,
                       b = i / c->filters / c->across / c->down;
-        for (int64_t f = 0; f < c->channels * k * k; f++) {
-            const int64_t channel = f / (k * k),
-                          y = y0 * c->stride - c->padding + f / k % k,
-                          x = x0 * c->stride - c->padding + f % k,
-                          w = o * c->channels * k * k + f,
+        for (int64_t f = 0; f < channels * high * wide; f++) {
+            const int64_t channel = o / (c->filters / c->groups) * channels
+                                    + f / (high * wide),
+                          y = y0 * c->stride[0] - c->before[0]
+                              + f / wide % high * c->dilation[0],
+                          x = x0 * c->stride[1] - c->before[1]
+                              + f % wide * c->dilation[1],
+                          w = o * channels * high * wide + f,
                           p = ((b * c->height + y) * c->width + x) * c->channels
                               + channel;
             if (y < 0 || y >= c->height || x < 0 || x >= c->width)

@@ -97,7 +97,7 @@ static void layers_of_a_library_equal_the_reference(void)
         return;
     for (size_t f = 0; f < FORMATS_USUAL; f++) {
         check_cases(&rig, &formats[f], "attention", false);
-        check_cases(&rig, &formats[f], "conv2d", false);
+        check_cases(&rig, &formats[f], "conv", false);
     }
     ok(device.layered > 50, "the library computed %d layers", device.layered);
     is_int(device.refused, 2, "an attention that it does not compute is refused once");

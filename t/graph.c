@@ -175,9 +175,9 @@ static void every_mistake_has_its_error(void)
          "matmul takes at least two axes each, got \\[64, 784\\] and \\[784\\]"},
         {conv_flat, "c: conv2d takes x \\[B, C, H, W\\].*, got \\[64, 784\\]"},
         {conv_large,
-         "c: conv2d: a window of 30 does not fit \\[64, 1, 28, 28\\] with padding 0"},
+         "c: conv: a window of 30x30 does not fit \\[64, 1, 28, 28\\] with padding 0x0"},
         {pool_padding,
-         "max_pool2d takes .* padding of up to half the kernel, got 2, 2 and 2"},
+         "max_pool takes a padding of up to half the kernel, got 2 and 2"},
         {attention_alike, "attention takes q, k and v .* alike, got \\[1, 1, 4, 8\\], .* "
                           "and \\[1, 1, 5, 8\\]"},
         {dropout_one, "dropout takes a probability from 0 up to but not 1, got 1"},

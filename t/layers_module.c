@@ -103,6 +103,25 @@ static void norms(pl_graph_t *g)
     classify(g, pl_linear(g, "7", pl_flatten(g, x, 1), 3));
 }
 
+/* Windows of several sizes, over two axes of space, then over one. */
+static void windows(pl_graph_t *g)
+{
+    const pl_convolution_options_t wide = {.windows = {.kernel = {3, 1},
+                                                       .stride = {2, 1},
+                                                       .padding = {PL_UNPADDED, 2},
+                                                       .dilation = {1, 2}}},
+                                   each = {.windows = {.kernel = {2, 3}},
+                                           .same = true,
+                                           .groups = 4},
+                                   halves = {.windows = {.kernel = {3}, .padding = {1}},
+                                             .groups = 2,
+                                             .no_bias = true};
+    pl_node_t x = pl_conv(g, "0", pl_input(g, "x"), 4, &wide);
+    x = pl_conv(g, "1", x, 4, &each);
+    x = pl_reshape(g, x, PL_SHAPE(pl_dim(g, x, 0), 4, -1));
+    classify(g, pl_linear(g, "5", pl_flatten(g, pl_conv(g, "3", x, 6, &halves), 1), 3));
+}
+
 static const struct {
     const char *what, *module;
     const pl_field_t *fields;
@@ -126,6 +145,11 @@ static const struct {
      "'add a', 'pool 2', 'conv 5 2 2 padding=1 no_bias', 'global_pool', 'linear auto'], "
      "'classes': 3}",
      image, cnn},
+    {"windows of several sizes",
+     "{'layers': ['conv 4 3x1 2x1 0x2 dilation=1x2', 'depthwise 2x3 same', "
+     "'reshape 4 -1', 'conv 6 3 padding=1 groups=2 no_bias', 'flatten', 'linear auto'], "
+     "'classes': 3}",
+     image, windows},
     {"norms",
      "{'layers': ['conv 4 1', 'group_norm 2 1e-3', 'instance_norm', "
      "'instance_norm affine', 'layer_norm 2 no_bias', 'rms_norm 3 1e-6', 'flatten', "
@@ -209,9 +233,13 @@ static void mistakes_have_a_place(void)
         {"['linear 3 4']", "linear has no argument \"4\": write \"linear units "
                            "\\[no_bias\\]\"$"},
         {"['relu 2']", "relu has no argument \"2\": write \"relu\"$"},
+        {"['conv 3 3x']",
+         "conv takes a number of at least 1 for kernel, as .* not \"3x\"$"},
+        {"['conv 3 3x3x3x3']", "conv takes a number of at least 1 for kernel"},
+        {"['conv 3 0x3']", "conv takes a number of at least 1 for kernel"},
         {"['conv 3 3 strid=2']", "conv has no argument \"strid=2\"|conv takes a number"},
         {"['']", "\"module.layers.0\": a layer has a name"},
-        {"['a b c d e f g h i']", "a layer has at most 8 words"},
+        {"['a b c d e f g h i j k']", "a layer has at most 10 words"},
         {"['relu', {'residual': ['tanh', 'linear']}]",
          "\"module.layers.1.residual.1\": linear needs units"},
         {"[{'residual': []}]", "\"module.layers.0\": residual takes a list of layers"},
@@ -247,7 +275,7 @@ static void shapes_that_do_not_fit_name_the_layer(void)
         const char *module, *pattern;
     } mistakes[] = {
         {"{'layers': ['linear 4', 'conv 3 3'], 'classes': 3}",
-         "^\"module.layers.1\", conv 3 3: conv2d takes x \\[B, C, H, W\\].* got \\[4, "
+         "^\"module.layers.1\", conv 3 3: conv takes x \\[B, C, ...\\].* got \\[4, "
          "4\\]"},
         {"{'layers': [{'residual': ['relu', 'linear 4']}], 'classes': 3}",
          "^\"module.layers.0\": add takes shapes that broadcast.*\\[4, 6\\] and \\[4, "
@@ -260,8 +288,13 @@ static void shapes_that_do_not_fit_name_the_layer(void)
          "attention takes x \\[B, T, C\\] with C a multiple of its 4 heads, got"},
         {"{'layers': ['positions'], 'classes': 3}",
          "positions takes x \\[B, T, C\\], got"},
-        {"{'layers': ['conv 3 2 same'], 'classes': 3}",
-         "same needs an odd kernel, got 2$"},
+        {"{'layers': ['reshape 2 3', 'conv 3 3 groups=3'], 'classes': 3}",
+         "conv takes groups that divide the channels of x and of the result, got 3 for 2 "
+         "and 3 channels$"},
+        {"{'layers': ['reshape 2 3', 'conv 2 1x1'], 'classes': 3}",
+         "conv has a kernel for more than the 1 axes of space of x$"},
+        {"{'layers': ['reshape 1 6', 'conv 3 2 same padding=1'], 'classes': 3}",
+         "conv takes a padding or same, not both$"},
         {"{'layers': ['group_norm 4'], 'classes': 3}",
          "^\"module.layers.0\", group_norm 4: group_norm takes a number of groups that "
          "divides the 6 channels of \\[4, 6\\], got 4$"},

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "formula.h"
 #include "tensor/precision.h"
+#include "tensor/windows.h"
 #include "sample_operator.h"
 
 /* ---- What the cases build ---- */
@@ -281,13 +282,19 @@ static pl_node_t build_twice(pl_graph_t *g, const operator_case_t *c)
                           NULL));
 }
 
-/* arg: stride, padding. */
-static pl_node_t build_conv2d(pl_graph_t *g, const operator_case_t *c)
+/* arg: same; kernels are as large as the second parameter. */
+static pl_node_t build_conv(pl_graph_t *g, const operator_case_t *c)
 {
-    const pl_attr_t attr = {.kernel = c->shape[1].dim[2],
-                            .stride = c->arg[0],
-                            .padding = c->arg[1]};
-    return emit_params(g, c, PL_OP_conv2d, &attr);
+    pl_attr_t attr = {.groups = c->groups ? c->groups : 1};
+    pl_windows_t windows = c->windows;
+    for (int k = 2; k < c->shape[1].rank; k++)
+        windows.kernel[k - 2] = c->shape[1].dim[k];
+    if (pl_window_resolve(g, "conv", param(g, c, 0), &windows, false, &attr.window)
+        != PL_OK)
+        return PL_NO_NODE;
+    if (c->arg[0])
+        pl_window_same(&attr.window);
+    return emit_params(g, c, PL_OP_conv, &attr);
 }
 
 /* arg: kernel, stride, padding. */
@@ -746,16 +753,38 @@ const operator_case_t operator_cases[] = {
     {CASE("linear, twice with its bias", twice, 3, S(8, 4), S(5, 4), S(5)),
      .arg = {true}},
     {CASE("linear, twice, one bias", twice, 3, S(8, 4), S(5, 4), S(5))},
-    {CASE("conv2d", conv2d, 3, S(2, 3, 5, 6), S(4, 3, 3, 3), S(4)), .arg = {1, 0}},
-    {CASE("conv2d, padding", conv2d, 3, S(2, 3, 5, 6), S(4, 3, 3, 3), S(4)),
-     .arg = {1, 1}},
-    {CASE("conv2d, stride", conv2d, 3, S(2, 2, 7, 6), S(3, 2, 3, 3), S(3)),
-     .arg = {2, 1}},
-    {CASE("conv2d, stride, rest left over", conv2d, 2, S(1, 2, 8, 8), S(3, 2, 3, 3)),
-     .arg = {3, 0}},
-    {CASE("conv2d, kernel 1", conv2d, 2, S(2, 3, 4, 4), S(5, 3, 1, 1)), .arg = {1, 0}},
-    {CASE("conv2d, sixteen channels", conv2d, 3, S(1, 16, 4, 4), S(16, 16, 3, 3), S(16)),
-     .arg = {1, 1}},
+    {CASE("conv2d", conv, 3, S(2, 3, 5, 6), S(4, 3, 3, 3), S(4))},
+    {CASE("conv2d, padding", conv, 3, S(2, 3, 5, 6), S(4, 3, 3, 3), S(4)),
+     .windows = {.padding = {1}}},
+    {CASE("conv2d, stride", conv, 3, S(2, 2, 7, 6), S(3, 2, 3, 3), S(3)),
+     .windows = {.stride = {2}, .padding = {1}}},
+    {CASE("conv2d, stride, rest left over", conv, 2, S(1, 2, 8, 8), S(3, 2, 3, 3)),
+     .windows = {.stride = {3}}},
+    {CASE("conv2d, kernel 1", conv, 2, S(2, 3, 4, 4), S(5, 3, 1, 1))},
+    {CASE("conv2d, sixteen channels", conv, 3, S(1, 16, 4, 4), S(16, 16, 3, 3), S(16)),
+     .windows = {.padding = {1}}},
+    {CASE("conv2d, rectangles", conv, 3, S(2, 3, 7, 6), S(4, 3, 2, 5), S(4)),
+     .windows = {.stride = {2, 1}, .padding = {PL_UNPADDED, 2}}},
+    {CASE("conv2d, dilation", conv, 2, S(1, 2, 9, 8), S(3, 2, 3, 3)),
+     .windows = {.padding = {2, 1}, .dilation = {2, 3}}},
+    {CASE("conv2d, same", conv, 3, S(2, 2, 5, 6), S(3, 2, 2, 4), S(3)), .arg = {true},
+     .windows = {.dilation = {1, 1}}},
+    {CASE("conv2d, groups", conv, 3, S(2, 4, 5, 5), S(6, 2, 3, 3), S(6)), .groups = 2,
+     .windows = {.padding = {1}}},
+    {CASE("conv2d, groups of many", conv, 2, S(1, 20, 4, 3), S(24, 10, 2, 2)),
+     .groups = 2},
+    {CASE("conv2d, depthwise", conv, 3, S(2, 17, 6, 5), S(17, 1, 3, 3), S(17)),
+     .groups = 17, .windows = {.stride = {2}, .padding = {1}}},
+    {CASE("conv2d, depthwise, two filters", conv, 2, S(1, 16, 5, 5), S(32, 1, 3, 3)),
+     .groups = 16, .windows = {.padding = {1}}},
+    {CASE("conv1d", conv, 3, S(2, 3, 11), S(4, 3, 5), S(4)),
+     .windows = {.stride = {2}, .padding = {2}, .dilation = {2}}},
+    {CASE("conv1d, depthwise, same", conv, 3, S(2, 5, 7), S(5, 1, 4), S(5)), .groups = 5,
+     .arg = {true}},
+    {CASE("conv3d", conv, 3, S(1, 2, 4, 5, 3), S(3, 2, 2, 3, 2), S(3)),
+     .windows = {.stride = {1, 2, 1}, .padding = {1, 1, PL_UNPADDED}}},
+    {CASE("conv3d, groups, dilation", conv, 2, S(1, 4, 5, 4, 5), S(4, 2, 2, 2, 3)),
+     .groups = 2, .windows = {.dilation = {2, 1, 2}, .padding = {1, 1, 2}}},
     {CASE("max_pool2d", max_pool2d, 1, S(2, 3, 4, 6)), .arg = {2, 2, 0}},
     {CASE("max_pool2d, overlapping, padding", max_pool2d, 1, S(1, 2, 5, 6)),
      .arg = {3, 2, 1}},

@@ -25,6 +25,8 @@ struct operator_case {
     int64_t classes;                /* the field's values are in [0, classes) */
     int64_t ignore;                 /* some of them are this instead  [0: none] */
     int64_t arg[4];                 /* for build: axes, sizes, flags */
+    pl_windows_t windows;           /* of convolutions and pools */
+    int64_t groups;                 /* of convolutions  [1] */
     double p;                       /* for build: a factor, epsilon or probability */
     bool ties;                      /* values are multiples of 1/2: not for differences */
     bool forward_only;              /* no gradient is asked for */

@@ -201,14 +201,12 @@ static void a_convolution_is_the_same_from_slices(void)
         for (int threads = 2; threads <= 8; threads += 2) {
             pl_convolution_t c = {.batch = 7,
                                   .channels = 16,
-                                  .height = 14,
-                                  .width = 13,
                                   .filters = 32,
-                                  .out_height = 14,
-                                  .out_width = 13,
-                                  .kernel = 3,
-                                  .stride = 1,
-                                  .padding = 1};
+                                  .groups = 1,
+                                  .in = {1, 14, 13},
+                                  .out = {1, 14, 13},
+                                  .window = {{1, 3, 3}, {1, 1, 1}, {1, 1, 1}, {0, 1, 1},
+                                             {0, 1, 1}}};
             c.kind = kind, c.has_bias = kind == PL_CONVOLVE;
             ok(difference(make_convolution, &c, threads, c.has_bias) < 1e-5,
                "%s, 7 pictures, %d threads", names[kind], threads);

@@ -6,6 +6,7 @@
 #include "accelerators/plan/view.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "tensor/windows.h"
 
 /* ---- By the library ---- */
 
@@ -69,43 +70,36 @@ static int prepare_matmul(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *er
     return keep_product(s, pl_slices_matmul(b->library, b->threads, &m, err));
 }
 
-/* x and y are [B, H, W, C], w [filters, C, k, k]. */
+/* x and y are [B, ..., C], w [filters, C / groups, ...]. */
 static int prepare_convolution(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
     const pl_shape_t first = pl_exec_op_in(b, s, 0), second = pl_exec_op_in(b, s, 1),
                      result = pl_exec_op_out(b, s, 0);
-    pl_shape_t x = first, w = second, y = result;
+    pl_shape_t x = first, y = result;
     pl_convolution_t c = {.kind = PL_CONVOLVE, .has_bias = s->op.input_count == 3};
-    if (s->op.code == PL_OP_conv2d_grad_x) {
+    if (s->op.code == PL_OP_conv_grad_x) {
         c = (pl_convolution_t){.kind = PL_CONVOLVE_GRAD_X};
         x = result, y = first;
-    } else if (s->op.code == PL_OP_conv2d_grad_w) {
+    } else if (s->op.code == PL_OP_conv_grad_w) {
         c = (pl_convolution_t){.kind = PL_CONVOLVE_GRAD_W};
-        x = second, w = result, y = first;
+        x = second, y = first;
     }
-    c.batch = x.dim[0], c.height = x.dim[1], c.width = x.dim[2], c.channels = x.dim[3];
-    c.filters = w.dim[0], c.kernel = w.dim[2];
-    c.out_height = y.dim[1], c.out_width = y.dim[2];
-    c.stride = s->op.attr.stride, c.padding = s->op.attr.padding;
+    c.batch = x.dim[0], c.channels = x.dim[x.rank - 1], c.filters = y.dim[y.rank - 1];
+    c.groups = s->op.attr.groups;
+    c.window = s->op.attr.window;
+    pl_space_of(x, 1, c.in);
+    pl_space_of(y, 1, c.out);
     s->run = run_product;
     return keep_product(s, pl_slices_convolution(b->library, b->threads, &c, err));
 }
 
-/* ---- Pools: size is batch, height, width, channels, out_height, out_width ---- */
+/* ---- Pools ---- */
 
 static int run_pool(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     (void)err;
-    const bool grad = s->op.code == PL_OP_max_pool2d_grad;
-    pl_pool_job_t job = {.batch = s->size[0],
-                         .height = s->size[1],
-                         .width = s->size[2],
-                         .channels = s->size[3],
-                         .out_height = s->size[4],
-                         .out_width = s->size[5],
-                         .kernel = s->op.attr.kernel,
-                         .stride = s->op.attr.stride,
-                         .padding = s->op.attr.padding};
+    const bool grad = s->op.code == PL_OP_max_pool_grad;
+    pl_pool_job_t job = *(const pl_pool_job_t *)s->own;
     if (grad) {
         job.dy = pl_in(s, f, 0);
         job.where = pl_in(s, f, 1);
@@ -122,13 +116,17 @@ static int run_pool(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_
 
 static int prepare_pool(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
-    (void)err;
-    const bool grad = s->op.code == PL_OP_max_pool2d_grad;
+    const bool grad = s->op.code == PL_OP_max_pool_grad;
     const pl_shape_t first = pl_exec_op_in(b, s, 0), result = pl_exec_op_out(b, s, 0),
                      x = grad ? result : first, y = grad ? first : result;
-    memcpy(s->size, x.dim, 4 * sizeof *s->size);
-    s->size[4] = y.dim[1];
-    s->size[5] = y.dim[2];
+    pl_pool_job_t *job = s->own = pl_alloc(sizeof *job);
+    if (!job)
+        return pl_no_memory(err);
+    job->batch = x.dim[0];
+    job->channels = x.dim[x.rank - 1];
+    job->window = s->op.attr.window;
+    pl_space_of(x, 1, job->in);
+    pl_space_of(y, 1, job->out);
     if (!grad && b->allocation[s->op.output[1]].kind == PL_ALLOCATION_NONE)
         s->scratch = (size_t)pl_elements(pl_exec_op_out(b, s, 1)) * sizeof(int32_t);
     s->run = run_pool;
@@ -256,11 +254,11 @@ static int prepare_attention(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t 
 const pl_prepare_t pl_prepare_products[PL_OPCODES] = {
     [PL_OP_attention] = prepare_attention,
     [PL_OP_attention_grad] = prepare_attention,
-    [PL_OP_conv2d] = prepare_convolution,
-    [PL_OP_conv2d_grad_w] = prepare_convolution,
-    [PL_OP_conv2d_grad_x] = prepare_convolution,
+    [PL_OP_conv] = prepare_convolution,
+    [PL_OP_conv_grad_w] = prepare_convolution,
+    [PL_OP_conv_grad_x] = prepare_convolution,
     [PL_OP_linear] = prepare_matmul,
     [PL_OP_matmul] = prepare_matmul,
-    [PL_OP_max_pool2d] = prepare_pool,
-    [PL_OP_max_pool2d_grad] = prepare_pool,
+    [PL_OP_max_pool] = prepare_pool,
+    [PL_OP_max_pool_grad] = prepare_pool,
 };

@@ -8,7 +8,7 @@
 #define PL_CPU_LIBRARY_H
 
 #include "accelerators/cpu/parallel.h"
-#include "paceline.h"
+#include "tensor/graph.h"
 
 typedef struct pl_library pl_library_t;
 typedef struct pl_cpu_product pl_cpu_product_t;
@@ -37,17 +37,16 @@ typedef struct pl_matmul {
 pl_cpu_product_t *pl_cpu_product_matmul(pl_library_t *library, const pl_matmul_t *m,
                                         pl_error_t *err);
 
-/* Images have channels last: x [batch, height, width, channels], y [batch, out_height,
- * out_width, filters]; weights are as in the graph, w [filters, channels, kernel,
- * kernel]. */
+/* Channels are last: x [batch, in..., channels], y [batch, out..., filters]; weights are
+ * as in the graph, w [filters, channels / groups, kernel...]. */
 typedef struct pl_convolution {
     enum {
         PL_CONVOLVE,                                        /* arguments x, w, bias, y */
         PL_CONVOLVE_GRAD_X,                                 /* dy, w, NULL, dx */
         PL_CONVOLVE_GRAD_W,                                 /* dy, x, NULL, dw */
     } kind;
-    int64_t batch, channels, height, width, filters, out_height, out_width, kernel,
-        stride, padding;
+    int64_t batch, channels, filters, groups, in[PL_SPACE], out[PL_SPACE];
+    pl_window_t window;
     bool has_bias;                                          /* PL_CONVOLVE only */
 } pl_convolution_t;
 

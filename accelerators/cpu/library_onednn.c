@@ -244,56 +244,76 @@ pl_cpu_product_t *pl_cpu_product_matmul(pl_library_t *library, const pl_matmul_t
 typedef struct convolution {
     dnnl_memory_desc_t x, w, bias, y;       /* w in any layout that the library prefers */
     dnnl_memory_desc_t plain;               /* w in the graph's layout */
-    dnnl_dims_t stride, padding, padding_end;  /* end: at the right and the bottom */
+    dnnl_dims_t stride, dilation, padding, padding_end;  /* dilation: less 1; end: behind
+                                                            the last element */
     dnnl_primitive_attr_t attr;
     dnnl_primitive_desc_t forward, own;         /* own: of a gradient; it needs forward */
 } convolution_t;
+
+/* Describes the operands.  With one or two axes of space they are pictures, with three
+ * volumes; weights of several groups have the group as their first axis. */
+static dnnl_status_t operands_describe(const pl_convolution_t *c, convolution_t *v)
+{
+    static const dnnl_format_tag_t pictures[] = {dnnl_nhwc, dnnl_ndhwc},
+                                   filters[2][2] = {{dnnl_oihw, dnnl_goihw},
+                                                    {dnnl_oidhw, dnnl_goidhw}};
+    const bool deep = c->in[0] > 1 || c->out[0] > 1 || c->window.kernel[0] > 1,
+               grouped = c->groups > 1;
+    const int axes = deep ? 3 : 2, first = PL_SPACE - axes;
+    dnnl_dims_t x = {c->batch, c->channels}, y = {c->batch, c->filters},
+                w = {c->groups, c->filters / c->groups, c->channels / c->groups};
+    const dnnl_dims_t bias = {c->filters};
+    dnnl_dim_t *of_w = grouped ? w : w + 1;
+    for (int i = 0; i < axes; i++) {
+        const int k = first + i;
+        x[2 + i] = c->in[k];
+        y[2 + i] = c->out[k];
+        w[3 + i] = c->window.kernel[k];
+        v->stride[i] = c->window.stride[k];
+        v->dilation[i] = c->window.dilation[k] - 1;
+        v->padding[i] = c->window.before[k];
+        v->padding_end[i] = (c->out[k] - 1) * c->window.stride[k]
+                            + (w[3 + i] - 1) * c->window.dilation[k] + 1 - c->in[k]
+                            - c->window.before[k];
+    }
+    dnnl_status_t status = dnnl_memory_desc_init_by_tag(&v->x, 2 + axes, x, dnnl_f32,
+                                                        pictures[deep]);
+    if (status == dnnl_success)
+        status = dnnl_memory_desc_init_by_tag(&v->w, 2 + axes + grouped, of_w, dnnl_f32,
+                                              dnnl_format_tag_any);
+    if (status == dnnl_success)
+        status = dnnl_memory_desc_init_by_tag(&v->plain, 2 + axes + grouped, of_w,
+                                              dnnl_f32, filters[deep][grouped]);
+    if (status == dnnl_success)
+        status = dnnl_memory_desc_init_by_tag(&v->bias, 1, bias, dnnl_f32, dnnl_a);
+    return status == dnnl_success
+               ? dnnl_memory_desc_init_by_tag(&v->y, 2 + axes, y, dnnl_f32,
+                                              pictures[deep])
+               : status;
+}
 
 /* Describes the operands, the forward primitive, and the gradient, if it is one. */
 static dnnl_status_t convolution_describe(const pl_convolution_t *c, convolution_t *v,
                                           dnnl_engine_t engine)
 {
     dnnl_convolution_desc_t d;
-    const dnnl_dims_t x = {c->batch, c->channels, c->height, c->width};
-    const dnnl_dims_t w = {c->filters, c->channels, c->kernel, c->kernel};
-    const dnnl_dims_t y = {c->batch, c->filters, c->out_height, c->out_width},
-                      bias = {c->filters};
-    for (int i = 0; i < 2; i++) {
-        v->stride[i] = c->stride;
-        v->padding[i] = c->padding;
-    }
-    v->padding_end[0] = (c->out_height - 1) * c->stride + c->kernel - c->height
-                        - c->padding;
-    v->padding_end[1] = (c->out_width - 1) * c->stride + c->kernel - c->width
-                        - c->padding;
-    dnnl_status_t status = dnnl_memory_desc_init_by_tag(&v->x, 4, x, dnnl_f32, dnnl_nhwc);
+    dnnl_status_t status = operands_describe(c, v);
     if (status == dnnl_success)
-        status = dnnl_memory_desc_init_by_tag(&v->w, 4, w, dnnl_f32, dnnl_format_tag_any);
-    if (status == dnnl_success)
-        status = dnnl_memory_desc_init_by_tag(&v->plain, 4, w, dnnl_f32, dnnl_oihw);
-    if (status == dnnl_success)
-        status = dnnl_memory_desc_init_by_tag(&v->bias, 1, bias, dnnl_f32, dnnl_a);
-    if (status == dnnl_success)
-        status = dnnl_memory_desc_init_by_tag(&v->y, 4, y, dnnl_f32, dnnl_nhwc);
-    if (status == dnnl_success)
-        status = dnnl_convolution_forward_desc_init(&d, dnnl_forward_training,
-                                                    dnnl_convolution_direct, &v->x, &v->w,
-                                                    c->has_bias ? &v->bias : NULL, &v->y,
-                                                    v->stride, v->padding,
-                                                    v->padding_end);
+        status = dnnl_dilated_convolution_forward_desc_init(
+            &d, dnnl_forward_training, dnnl_convolution_direct, &v->x, &v->w,
+            c->has_bias ? &v->bias : NULL, &v->y, v->stride, v->dilation, v->padding,
+            v->padding_end);
     if (status == dnnl_success)
         status = dnnl_primitive_desc_create(&v->forward, &d, v->attr, engine, NULL);
     if (status != dnnl_success || c->kind == PL_CONVOLVE)
         return status;
-    status =
-        c->kind == PL_CONVOLVE_GRAD_X
-            ? dnnl_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, &v->x,
-                                                       &v->w, &v->y, v->stride,
-                                                       v->padding, v->padding_end)
-            : dnnl_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct,
-                                                          &v->x, &v->w, NULL, &v->y,
-                                                          v->stride, v->padding,
-                                                          v->padding_end);
+    status = c->kind == PL_CONVOLVE_GRAD_X
+                 ? dnnl_dilated_convolution_backward_data_desc_init(
+                     &d, dnnl_convolution_direct, &v->x, &v->w, &v->y, v->stride,
+                     v->dilation, v->padding, v->padding_end)
+                 : dnnl_dilated_convolution_backward_weights_desc_init(
+                     &d, dnnl_convolution_direct, &v->x, &v->w, NULL, &v->y, v->stride,
+                     v->dilation, v->padding, v->padding_end);
     return status == dnnl_success
                ? dnnl_primitive_desc_create(&v->own, &d, v->attr, engine, v->forward)
                : status;

@@ -130,12 +130,14 @@ pl_slices_t *pl_slices_convolution(pl_library_t *library, int threads,
                                    const pl_convolution_t *c, pl_error_t *err)
 {
     const int64_t n = c->batch, piece = pl_parallel_piece(threads, n, 1),
-                  x = c->height * c->width * c->channels,
-                  y = c->out_height * c->out_width * c->filters;
+                  x = c->in[0] * c->in[1] * c->in[2] * c->channels,
+                  y = c->out[0] * c->out[1] * c->out[2] * c->filters;
+    const int64_t *kernel = c->window.kernel;
     pl_slices_t *s = slices_new(threads, err);
     bool made = s != NULL;
     if (made && c->kind == PL_CONVOLVE_GRAD_W)
-        s->summed = c->filters * c->channels * c->kernel * c->kernel;
+        s->summed = c->filters * (c->channels / c->groups) * kernel[0] * kernel[1]
+                    * kernel[2];
     for (int64_t from = 0; made && from < n; from += piece) {
         pl_convolution_t own = *c;
         own.batch = from + piece < n ? piece : n - from;

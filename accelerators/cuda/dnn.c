@@ -77,6 +77,20 @@ pl_layer_t dnn_part(const pl_layer_t *layer, int64_t *batches, int64_t *heads)
     return part;
 }
 
+/* " stride 2", or " stride 2x1"; nothing if both are the usual number.  Returns the
+ * length. */
+static int numbers_print(char text[DNN_TEXT], int at, const char *name,
+                         const int64_t number[2], int64_t usual)
+{
+    const size_t left = (size_t)(DNN_TEXT - at);
+    if (number[0] == number[1])
+        return number[0] == usual ? 0
+                                  : snprintf(text + at, left, " %s %lld", name,
+                                             (long long)number[0]);
+    return snprintf(text + at, left, " %s %lldx%lld", name, (long long)number[0],
+                    (long long)number[1]);
+}
+
 void dnn_text(const pl_layer_t *layer, char text[DNN_TEXT])
 {
     static const char *const kinds[] = {"attention", "attention_grad", "convolution",
@@ -88,13 +102,18 @@ void dnn_text(const pl_layer_t *layer, char text[DNN_TEXT])
                       : layer->dtype == PL_F16 ? "f16"
                                                : "f32");
     if (layer->kind >= PL_LAYER_CONVOLUTION) {
-        snprintf(text + at, (size_t)(DNN_TEXT - at),
-                 " [%lld, %lld, %lld, %lld] by [%lld, %lld, %lld, %lld] stride %lld "
-                 "padding %lld%s",
-                 (long long)c->batches, (long long)c->height, (long long)c->width,
-                 (long long)c->channels, (long long)c->filters, (long long)c->channels,
-                 (long long)c->kernel, (long long)c->kernel, (long long)c->stride,
-                 (long long)c->padding, c->has_bias ? " bias" : "");
+        at += snprintf(text + at, (size_t)(DNN_TEXT - at),
+                       " [%lld, %lld, %lld, %lld] by [%lld, %lld, %lld, %lld]",
+                       (long long)c->batches, (long long)c->height, (long long)c->width,
+                       (long long)c->channels, (long long)c->filters,
+                       (long long)(c->channels / c->groups), (long long)c->kernel[0],
+                       (long long)c->kernel[1]);
+        at += numbers_print(text, at, "stride", c->stride, 0);
+        at += numbers_print(text, at, "padding", c->before, -1);
+        if (c->behind[0] != c->before[0] || c->behind[1] != c->before[1])
+            at += numbers_print(text, at, "behind", c->behind, -1);
+        at += numbers_print(text, at, "dilation", c->dilation, 1);
+        snprintf(text + at, (size_t)(DNN_TEXT - at), "%s", c->has_bias ? " bias" : "");
         return;
     }
     at += snprintf(text + at, (size_t)(DNN_TEXT - at), " [%lld, %lld, %lld, %lld]%s",

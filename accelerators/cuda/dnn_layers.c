@@ -16,9 +16,9 @@
  * and in forward the sums: in workspace, if they are not requested.
  *
  * Pictures lie in memory with their channels last, as cuDNN's fast engines need them,
- * and filters are [filters, channels, kernel, kernel]: cuDNN turns those around in its
- * workspace.  Its dimensions are [batches, channels, height, width], whatever the
- * order in memory. */
+ * and filters are [filters, channels / groups, kernel]: cuDNN turns those around in its
+ * workspace, and finds the groups from the channels of both.  Its dimensions are
+ * [batches, channels, height, width], whatever the order in memory. */
 #include "accelerators/cuda/dnn.h"
 
 /* ---- Attention ---- */
@@ -194,14 +194,14 @@ void dnn_convolution(dnn_graph_t *g, const pl_layer_t *layer)
                                          DNN_FILTER_X, DNN_FILTER_DW, DNN_FILTER_DY},
     };
     const __typeof__(layer->convolution) *c = &layer->convolution;
-    const int64_t k = c->kernel, axes = 2, one[] = {1, 1},
-                  padding[] = {c->padding, c->padding}, stride[] = {c->stride, c->stride};
+    const int64_t axes = 2, channels = c->channels / c->groups,
+                  places = c->kernel[0] * c->kernel[1];
     const cu_choice_t precision = DNN_F32, mode = DNN_CROSS_CORRELATION;
     const dnn_shape_t x_shape = pictures(c->batches, c->channels, c->height, c->width),
                       y_shape = pictures(c->batches, c->filters, c->down, c->across),
                       bias_shape = pictures(1, c->filters, 1, 1),
-                      w_shape = {{c->filters, c->channels, k, k},
-                                 {c->channels * k * k, k * k, k, 1}};
+                      w_shape = {{c->filters, channels, c->kernel[0], c->kernel[1]},
+                                 {channels * places, places, c->kernel[1], 1}};
     const cu_choice_t type = dnn_type(layer->dtype);
     cudnnBackendDescriptor_t x = dnn_operand(g, PL_CONVOLUTION_X + 1, type, &x_shape),
                              w = dnn_operand(g, PL_CONVOLUTION_W + 1, type, &w_shape),
@@ -211,10 +211,10 @@ void dnn_convolution(dnn_graph_t *g, const pl_layer_t *layer)
     dnn_set(g, how, DNN_CONVOLUTION_DIMS, DNN_TYPE_INT64, 1, &axes);
     dnn_set(g, how, DNN_CONVOLUTION_PRECISION, DNN_TYPE_DATA, 1, &precision);
     dnn_set(g, how, DNN_CONVOLUTION_MODE, DNN_TYPE_CONVOLUTION, 1, &mode);
-    dnn_set(g, how, DNN_CONVOLUTION_BEFORE, DNN_TYPE_INT64, 2, padding);
-    dnn_set(g, how, DNN_CONVOLUTION_BEHIND, DNN_TYPE_INT64, 2, padding);
-    dnn_set(g, how, DNN_CONVOLUTION_STRIDES, DNN_TYPE_INT64, 2, stride);
-    dnn_set(g, how, DNN_CONVOLUTION_DILATIONS, DNN_TYPE_INT64, 2, one);
+    dnn_set(g, how, DNN_CONVOLUTION_BEFORE, DNN_TYPE_INT64, 2, c->before);
+    dnn_set(g, how, DNN_CONVOLUTION_BEHIND, DNN_TYPE_INT64, 2, c->behind);
+    dnn_set(g, how, DNN_CONVOLUTION_STRIDES, DNN_TYPE_INT64, 2, c->stride);
+    dnn_set(g, how, DNN_CONVOLUTION_DILATIONS, DNN_TYPE_INT64, 2, c->dilation);
     dnn_finalize(g, how);
     cudnnBackendDescriptor_t op = dnn_descriptor(g, names[layer->kind].op);
     dnn_set_one(g, op, names[layer->kind].desc, how);

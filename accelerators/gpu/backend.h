@@ -135,11 +135,12 @@ typedef struct pl_layer {
                                                    to the next; rows are dense
                                                    [zeros: without that operand] */
     } attention;
-    /* x [batches, height, width, channels], w [filters, channels, kernel, kernel], y
+    /* x [batches, height, width, channels], w [filters, channels / groups, kernel], y
      * [batches, down, across, filters], all dense. */
     struct {
-        int64_t batches, height, width, channels, down, across, filters, kernel;
-        int64_t stride, padding;
+        int64_t batches, height, width, channels, down, across, filters, groups;
+        int64_t kernel[2], stride[2], dilation[2];
+        int64_t before[2], behind[2];                       /* padding */
         bool has_bias;                                      /* [filters] */
     } convolution;
 } pl_layer_t;

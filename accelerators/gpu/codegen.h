@@ -221,6 +221,10 @@ bool gpu_print_reduction(gpu_codegen_t *t, int op);
 bool gpu_print_move(gpu_codegen_t *t, int op);
 bool gpu_print_row(gpu_codegen_t *t, int op);
 bool gpu_print_product(gpu_codegen_t *t, int op);
+bool gpu_print_space(gpu_codegen_t *t, int op);
+/* Ends the current kernel with the tiles of a product, by A(batch, m, k), B(batch, k, n)
+ * and C(batch, m, n, v). */
+void gpu_print_tiles(gpu_codegen_t *t, int64_t batches, int64_t m, int64_t n, int64_t k);
 /* The beginnings of the matrices of an operand: a view over the leading axes of the
  * result, over which the operand may be repeated. */
 pl_view_t gpu_batches(pl_shape_t own, pl_shape_t all);

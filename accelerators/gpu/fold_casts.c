@@ -18,8 +18,8 @@ typedef struct refining {
 
 static bool is_product(pl_opcode_t code)
 {
-    return code == PL_OP_matmul || code == PL_OP_linear || code == PL_OP_conv2d
-           || code == PL_OP_conv2d_grad_w || code == PL_OP_conv2d_grad_x;
+    return code == PL_OP_matmul || code == PL_OP_linear || code == PL_OP_conv
+           || code == PL_OP_conv_grad_w || code == PL_OP_conv_grad_x;
 }
 
 /* Operations whose kernels load and store any floating-point type.  Products are not
@@ -119,7 +119,7 @@ static bool takes_over(const refining_t *r, const pl_op_t *maker, const pl_op_t 
         return false;
     if (pl_dtype_size(to->dtype) > pl_dtype_size(from->dtype))
         return is_product(maker->code) && is_gradient(r, cast->output[0])
-               && !(r->library_convolves && maker->code == PL_OP_conv2d_grad_w);
+               && !(r->library_convolves && maker->code == PL_OP_conv_grad_w);
     return takes_any(maker->code);
 }
 

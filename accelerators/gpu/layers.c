@@ -14,6 +14,7 @@
 #include "accelerators/gpu/products.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "tensor/windows.h"
 
 /* The operands of an operation, by their number in backend.h  [-1: none]. */
 typedef struct layer_operands {
@@ -43,9 +44,9 @@ static bool kind_of(const pl_op_t *op, pl_layer_kind_t *kind)
     switch (op->code) {
     case PL_OP_attention: *kind = PL_LAYER_ATTENTION; return true;
     case PL_OP_attention_grad: *kind = PL_LAYER_ATTENTION_GRAD; return true;
-    case PL_OP_conv2d: *kind = PL_LAYER_CONVOLUTION; return true;
-    case PL_OP_conv2d_grad_x: *kind = PL_LAYER_CONVOLUTION_GRAD_X; return true;
-    case PL_OP_conv2d_grad_w: *kind = PL_LAYER_CONVOLUTION_GRAD_W; return true;
+    case PL_OP_conv: *kind = PL_LAYER_CONVOLUTION; return true;
+    case PL_OP_conv_grad_x: *kind = PL_LAYER_CONVOLUTION_GRAD_X; return true;
+    case PL_OP_conv_grad_w: *kind = PL_LAYER_CONVOLUTION_GRAD_W; return true;
     default: return false;
     }
 }
@@ -189,6 +190,35 @@ static bool describe_attention(const gpu_codegen_t *t, const pl_op_t *op,
     return true;
 }
 
+/* Volumes, and windows that leave out elements at the end of x, are for the core. */
+static bool describe_convolution(const pl_op_t *op, pl_shape_t x, pl_shape_t y,
+                                 bool has_bias, pl_layer_t *layer)
+{
+    const pl_window_t *w = &op->attr.window;
+    int64_t in[PL_SPACE], out[PL_SPACE];
+    pl_space_of(x, 1, in);
+    pl_space_of(y, 1, out);
+    layer->convolution.batches = x.dim[0];
+    layer->convolution.height = in[1];
+    layer->convolution.width = in[2];
+    layer->convolution.channels = x.dim[x.rank - 1];
+    layer->convolution.down = out[1];
+    layer->convolution.across = out[2];
+    layer->convolution.filters = y.dim[y.rank - 1];
+    layer->convolution.groups = op->attr.groups;
+    layer->convolution.has_bias = has_bias;
+    for (int k = 0; k < 2; k++) {
+        layer->convolution.kernel[k] = w->kernel[1 + k];
+        layer->convolution.stride[k] = w->stride[1 + k];
+        layer->convolution.dilation[k] = w->dilation[1 + k];
+        layer->convolution.before[k] = w->before[1 + k];
+        layer->convolution.behind[k] = w->behind[1 + k];
+        if (w->behind[1 + k] < 0)
+            return false;
+    }
+    return x.rank < 5;
+}
+
 /* False: it is no layer, or one that a library does not compute as the core does. */
 static bool describe(const gpu_codegen_t *t, const pl_op_t *op, pl_layer_t *layer)
 {
@@ -213,20 +243,8 @@ static bool describe(const gpu_codegen_t *t, const pl_op_t *op, pl_layer_t *laye
     if (is_attention(layer->kind))
         return describe_attention(t, op, &o, layer);
     const pl_shape_t x = t->g->value[o.value[PL_CONVOLUTION_X]].shape,
-                     y = t->g->value[o.value[PL_CONVOLUTION_Y]].shape,
-                     w = t->g->value[o.value[PL_CONVOLUTION_W]].shape;
-    layer->convolution.batches = x.dim[0];
-    layer->convolution.height = x.dim[1];
-    layer->convolution.width = x.dim[2];
-    layer->convolution.channels = x.dim[3];
-    layer->convolution.down = y.dim[1];
-    layer->convolution.across = y.dim[2];
-    layer->convolution.filters = y.dim[3];
-    layer->convolution.kernel = w.dim[2];
-    layer->convolution.stride = op->attr.stride;
-    layer->convolution.padding = op->attr.padding;
-    layer->convolution.has_bias = o.value[PL_CONVOLUTION_BIAS] >= 0;
-    return true;
+                     y = t->g->value[o.value[PL_CONVOLUTION_Y]].shape;
+    return describe_convolution(op, x, y, o.value[PL_CONVOLUTION_BIAS] >= 0, layer);
 }
 
 /* ---- Choice of layers ---- */
@@ -322,8 +340,8 @@ static gpu_buffer_t buffer_of(const gpu_codegen_t *t, const pl_op_t *op,
 
 bool gpu_layer_put(gpu_codegen_t *t, const pl_plan_t *plan, int i)
 {
-    static const char *const names[] = {"attention", "attention_grad", "conv2d",
-                                        "conv2d_dx", "conv2d_dw"};
+    static const char *const names[] = {"attention", "attention_grad", "conv",
+                                        "conv_dx", "conv_dw"};
     pl_layer_plan_t *layer = plan->layer ? plan->layer[i] : NULL;
     const pl_op_t *op = &t->g->op[i];
     pl_layer_kind_t kind;

@@ -47,7 +47,7 @@ bool pl_is_exact(pl_opcode_t code)
 #include "tensor/elementwise.def"
         [PL_OP_max] = true,
         [PL_OP_max_grad] = true,
-        [PL_OP_max_pool2d] = true,
+        [PL_OP_max_pool] = true,
         [PL_OP_embedding] = true,
     };
     return is_exact[code] || pl_operators[code].kind == PL_KIND_shape;

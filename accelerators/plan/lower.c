@@ -13,7 +13,9 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-static const int to_last[] = {0, 2, 3, 1}, from_last[] = {0, 3, 1, 2};
+/* The orders of axes for [B, ..., C] of [B, C, ...] and back, by the number of axes. */
+static const int to_last[][PL_DIMS] = {[3] = {0, 2, 1}, {0, 2, 3, 1}, {0, 2, 3, 4, 1}},
+                 from_last[][PL_DIMS] = {[3] = {0, 2, 1}, {0, 3, 1, 2}, {0, 4, 1, 2, 3}};
 
 typedef struct lowering {
     const pl_graph_t *from;
@@ -147,20 +149,42 @@ static int32_t add_permuted(lowering_t *l, const pl_op_t *for_op, int32_t value,
     return add_move(l, for_op, &view);
 }
 
-/* ---- Channels last: [B, H, W, C] of [B, C, H, W] ---- */
+/* ---- Channels last: [B, ..., C] of [B, C, ...] with one to three axes of space ---- */
+
+static bool has_space(pl_shape_t s)
+{
+    return s.rank >= 3 && s.rank <= 2 + PL_SPACE;
+}
 
 static bool is_last(const lowering_t *l, int32_t value)
 {
     pl_view_t view = view_in(l, value);
-    if (view.shape.rank != 4 || pl_view_is_dense(&view))
+    if (!has_space(view.shape) || pl_view_is_dense(&view))
         return false;
-    view = pl_view_permute(&view, to_last);
+    view = pl_view_permute(&view, to_last[view.shape.rank]);
     return pl_view_is_dense(&view);
 }
 
 static pl_shape_t shape_to_last(pl_shape_t s)
 {
-    return PL_SHAPE(s.dim[0], s.dim[2], s.dim[3], s.dim[1]);
+    pl_shape_t last = {.rank = s.rank};
+    for (int k = 0; k < s.rank; k++)
+        last.dim[k] = s.dim[to_last[s.rank][k]];
+    return last;
+}
+
+static int32_t add_to_last(lowering_t *l, const pl_op_t *for_op, int32_t value)
+{
+    return l->failed ? value
+                     : add_permuted(l, for_op, value,
+                                    to_last[shape_in(l, value).rank]);
+}
+
+static int32_t add_from_last(lowering_t *l, const pl_op_t *for_op, int32_t value)
+{
+    return l->failed ? value
+                     : add_permuted(l, for_op, value,
+                                    from_last[shape_in(l, value).rank]);
 }
 
 /* Convolutions and pools; `images` is a mask of the inputs that are images. All outputs
@@ -169,10 +193,10 @@ static void lower_images(lowering_t *l, const pl_op_t *op, unsigned images)
 {
     pl_op_t own = *op;
     pl_value_t out[PL_OP_OUTPUTS];
-    const bool weights = op->code == PL_OP_conv2d_grad_w;
+    const bool weights = op->code == PL_OP_conv_grad_w;
     for (int k = 0; k < op->input_count; k++)
         own.input[k] = images >> k & 1
-                           ? add_permuted(l, op, l->plain[op->input[k]], to_last)
+                           ? add_to_last(l, op, l->plain[op->input[k]])
                            : l->plain[op->input[k]];
     for (int k = 0; k < op->output_count; k++) {
         out[k] = l->from->value[op->output[k]];
@@ -181,8 +205,7 @@ static void lower_images(lowering_t *l, const pl_op_t *op, unsigned images)
     }
     int32_t first = add_op(l, &own, out);
     for (int k = 0; k < op->output_count && !l->failed; k++)
-        l->plain[op->output[k]] = weights ? first + k
-                                          : add_permuted(l, op, first + k, from_last);
+        l->plain[op->output[k]] = weights ? first + k : add_from_last(l, op, first + k);
 }
 
 static bool any_is_last(const lowering_t *l, const pl_op_t *op)
@@ -208,44 +231,50 @@ static void lower_unchanged(lowering_t *l, const pl_op_t *op)
 }
 
 /* Element-wise operations keep channels last, except dropout, whose mask depends on the
- * index of the element.  Repeated operands get rank 4 before the new order of axes. */
+ * index of the element.  Repeated operands get all axes before the new order of axes. */
 static void lower_elementwise(lowering_t *l, const pl_op_t *op)
 {
     pl_value_t out = l->from->value[op->output[0]];
-    if (out.shape.rank != 4 || op->code == PL_OP_dropout || !any_is_last(l, op)) {
+    const int rank = out.shape.rank;
+    if (!has_space(out.shape) || op->code == PL_OP_dropout || !any_is_last(l, op)) {
         lower_unchanged(l, op);
         return;
     }
     pl_op_t own = *op;
     for (int k = 0; k < op->input_count; k++) {
         own.input[k] = l->plain[op->input[k]];
-        pl_shape_t shape = shape_in(l, own.input[k]), full = {.rank = 4};
-        for (int i = 0; i < 4; i++)
-            full.dim[i] = i < 4 - shape.rank ? 1 : shape.dim[i - (4 - shape.rank)];
+        pl_shape_t shape = shape_in(l, own.input[k]), full = {.rank = rank};
+        for (int i = 0; i < rank; i++)
+            full.dim[i] = i < rank - shape.rank ? 1 : shape.dim[i - (rank - shape.rank)];
         if (pl_elements(shape) != 1)
-            own.input[k] = add_permuted(l, op, add_reshape(l, op, own.input[k], full),
-                                        to_last);
+            own.input[k] = add_to_last(l, op, add_reshape(l, op, own.input[k], full));
     }
     out.shape = shape_to_last(out.shape);
-    l->plain[op->output[0]] = add_permuted(l, op, add_op(l, &own, &out), from_last);
+    l->plain[op->output[0]] = add_from_last(l, op, add_op(l, &own, &out));
 }
 
-/* Sums over all axes or over all but the channels have the same result in both
+/* A sum over the channels or over all axes of space has the same result in both
  * layouts. */
 static void lower_sum(lowering_t *l, const pl_op_t *op)
 {
-    const unsigned axes = op->attr.axes;
-    if (!is_last(l, l->plain[op->input[0]]) || (axes != 0xf && axes != 0xd)) {
+    const pl_shape_t x = l->from->value[op->input[0]].shape;
+    const unsigned axes = op->attr.axes, all = (1u << x.rank) - 1, space = all & ~3u;
+    if (!is_last(l, l->plain[op->input[0]]) || (!(axes & 2) && (axes & space) != space)) {
         lower_unchanged(l, op);
         return;
     }
     pl_op_t own = *op;
     pl_value_t out = l->from->value[op->output[0]];
     const pl_shape_t shape = out.shape;
-    own.input[0] = add_permuted(l, op, l->plain[op->input[0]], to_last);
-    own.attr.axes = axes == 0xf ? 0xf : 0x7;
+    own.input[0] = add_to_last(l, op, l->plain[op->input[0]]);
+    own.attr.axes = 0;
     own.attr.keep = false;
-    out.shape = axes == 0xf ? (pl_shape_t){0} : PL_SHAPE(pl_elements(shape));
+    out.shape.rank = 0;
+    for (int k = 0; k < x.rank; k++)
+        if (axes >> to_last[x.rank][k] & 1)
+            own.attr.axes |= 1u << k;
+        else
+            out.shape.dim[out.shape.rank++] = x.dim[to_last[x.rank][k]];
     l->plain[op->output[0]] = add_reshape(l, op, add_op(l, &own, &out), shape);
 }
 
@@ -254,19 +283,17 @@ static void lower_sum(lowering_t *l, const pl_op_t *op)
 static void lower_batch_norm(lowering_t *l, const pl_op_t *op, unsigned images)
 {
     const pl_shape_t shape = l->from->value[op->input[0]].shape;
-    if (shape.rank != 4 || !any_is_last(l, op)) {
+    if (!has_space(shape) || !any_is_last(l, op)) {
         lower_unchanged(l, op);
         return;
     }
     pl_op_t own = *op;
     pl_value_t out[PL_OP_OUTPUTS];
-    const pl_shape_t rows = PL_SHAPE(shape.dim[0] * shape.dim[2] * shape.dim[3],
-                                     shape.dim[1]);
+    const pl_shape_t rows = PL_SHAPE(pl_elements(shape) / shape.dim[1], shape.dim[1]);
     for (int k = 0; k < op->input_count; k++) {
         own.input[k] = l->plain[op->input[k]];
         if (images >> k & 1)
-            own.input[k] = add_reshape(l, op, add_permuted(l, op, own.input[k], to_last),
-                                       rows);
+            own.input[k] = add_reshape(l, op, add_to_last(l, op, own.input[k]), rows);
     }
     for (int k = 0; k < op->output_count; k++)
         out[k] = l->from->value[op->output[k]];
@@ -275,7 +302,7 @@ static void lower_batch_norm(lowering_t *l, const pl_op_t *op, unsigned images)
     for (int k = 1; k < op->output_count; k++)
         l->plain[op->output[k]] = first + k;
     l->plain[op->output[0]] =
-        add_permuted(l, op, add_reshape(l, op, first, shape_to_last(shape)), from_last);
+        add_from_last(l, op, add_reshape(l, op, first, shape_to_last(shape)));
 }
 
 /* ---- Attention ---- */
@@ -330,11 +357,11 @@ static void lower_op(lowering_t *l, const pl_op_t *op)
                                               l->from->value[op->output[0]].shape);
         break;
     case PL_OP_concat: lower_concat(l, op); break;
-    case PL_OP_conv2d: lower_images(l, op, 1); break;
-    case PL_OP_conv2d_grad_x: lower_images(l, op, 1); break;
-    case PL_OP_conv2d_grad_w: lower_images(l, op, 3); break;
-    case PL_OP_max_pool2d: lower_images(l, op, 1); break;
-    case PL_OP_max_pool2d_grad: lower_images(l, op, 3); break;
+    case PL_OP_conv: lower_images(l, op, 1); break;
+    case PL_OP_conv_grad_x: lower_images(l, op, 1); break;
+    case PL_OP_conv_grad_w: lower_images(l, op, 3); break;
+    case PL_OP_max_pool: lower_images(l, op, 1); break;
+    case PL_OP_max_pool_grad: lower_images(l, op, 3); break;
     case PL_OP_batch_norm: lower_batch_norm(l, op, 1); break;
     case PL_OP_batch_norm_with: lower_batch_norm(l, op, 1); break;
     case PL_OP_batch_norm_grad: lower_batch_norm(l, op, 3); break;

@@ -79,7 +79,7 @@ static void relu_after_pool(pl_graph_t *g, int pool)
         && (g->op[relu_grad].code != PL_OP_relu_grad || g->op[relu_grad].input[1] != x))
         relu_grad++;
     if (relu_grad < g->op_count)
-        pool_grad = maker_of(g, g->op[relu_grad].input[0], PL_OP_max_pool2d_grad);
+        pool_grad = maker_of(g, g->op[relu_grad].input[0], PL_OP_max_pool_grad);
     if (readers == 2
         && (pool_grad < 0 || g->op[pool_grad].input[1] != g->op[pool].output[1]
             || pl_graph_readers(g, g->op[pool_grad].output[0]) != 1))
@@ -111,6 +111,6 @@ static void relu_after_pool(pl_graph_t *g, int pool)
 void pl_rewrite(pl_graph_t *g)
 {
     for (int i = 0; i < g->op_count; i++)
-        if (g->op[i].code == PL_OP_max_pool2d)
+        if (g->op[i].code == PL_OP_max_pool)
             relu_after_pool(g, i);
 }

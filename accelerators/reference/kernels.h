@@ -27,6 +27,7 @@ typedef void (*pl_reference_kernel_t)(pl_reference_call_t *c);
 extern const pl_reference_kernel_t pl_reference_elementwise[PL_OPCODES];
 extern const pl_reference_kernel_t pl_reference_shapes[PL_OPCODES];
 extern const pl_reference_kernel_t pl_reference_products[PL_OPCODES];
+extern const pl_reference_kernel_t pl_reference_space[PL_OPCODES];
 extern const pl_reference_kernel_t pl_reference_rows[PL_OPCODES];
 
 /* Index of the element that a broadcast from shape `from` to `shape` copies to element

@@ -1,4 +1,4 @@
-/* products.c - reference kernels of products, convolution, pooling and attention */
+/* products.c - reference kernels of products and attention */
 #include <math.h>
 
 #include "base/random.h"
@@ -49,74 +49,6 @@ static void compute_linear(pl_reference_call_t *c)
                 sum += c->in[0][i * depth + k] * c->in[1][j * depth + k];
             c->out[0][i * units + j] = sum;
         }
-}
-
-/* ---- conv2d and its gradients: every pair of an output and a weight element once
- * ---- */
-
-static void compute_convolution(pl_reference_call_t *c)
-{
-    const bool grad_x = c->op->code == PL_OP_conv2d_grad_x,
-               grad_w = c->op->code == PL_OP_conv2d_grad_w;
-    const pl_shape_t x = grad_x   ? c->out_shape[0]
-                         : grad_w ? c->in_shape[1]
-                                  : c->in_shape[0],
-                     w = grad_w ? c->out_shape[0] : c->in_shape[1],
-                     y = grad_x || grad_w ? c->in_shape[0] : c->out_shape[0];
-    for (int64_t e = 0; e < pl_elements(y); e++) {
-        const int64_t j = e % y.dim[3], i = e / y.dim[3] % y.dim[2],
-                      o = e / (y.dim[3] * y.dim[2]) % y.dim[1];
-        const int64_t b = e / (y.dim[3] * y.dim[2] * y.dim[1]);
-        for (int64_t f = 0; f < w.dim[1] * w.dim[2] * w.dim[3]; f++) {
-            const int64_t l = f % w.dim[3], k = f / w.dim[3] % w.dim[2],
-                          channel = f / (w.dim[3] * w.dim[2]);
-            const int64_t row = i * c->attr->stride + k - c->attr->padding,
-                          column = j * c->attr->stride + l - c->attr->padding;
-            if (row < 0 || row >= x.dim[2] || column < 0 || column >= x.dim[3])
-                continue;
-            const int64_t at_x = ((b * x.dim[1] + channel) * x.dim[2] + row) * x.dim[3]
-                                 + column,
-                          at_w = o * w.dim[1] * w.dim[2] * w.dim[3] + f;
-            if (grad_x)
-                c->out[0][at_x] += c->in[0][e] * c->in[1][at_w];
-            else if (grad_w)
-                c->out[0][at_w] += c->in[0][e] * c->in[1][at_x];
-            else
-                c->out[0][e] += c->in[0][at_x] * c->in[1][at_w];
-        }
-        if (c->op->code == PL_OP_conv2d && c->op->input_count == 3)
-            c->out[0][e] += c->in[2][o];
-    }
-}
-
-/* ---- max_pool2d: the second output is the index of the largest element of x ---- */
-
-static void compute_max_pool2d(pl_reference_call_t *c)
-{
-    const pl_shape_t x = c->in_shape[0], y = c->out_shape[0];
-    const int64_t kernel = c->attr->kernel;
-    for (int64_t e = 0; e < pl_elements(y); e++) {
-        const int64_t j = e % y.dim[3], i = e / y.dim[3] % y.dim[2],
-                      plane = e / (y.dim[2] * y.dim[3]);
-        int64_t best = -1;
-        for (int64_t k = 0; k < kernel * kernel; k++) {
-            const int64_t row = i * c->attr->stride + k / kernel - c->attr->padding,
-                          column = j * c->attr->stride + k % kernel - c->attr->padding;
-            if (row < 0 || row >= x.dim[2] || column < 0 || column >= x.dim[3])
-                continue;
-            const int64_t at = (plane * x.dim[2] + row) * x.dim[3] + column;
-            if (best < 0 || pl_reference_larger(c->in[0][at], c->in[0][best]))
-                best = at;
-        }
-        c->out[0][e] = c->in[0][best];
-        c->out[1][e] = (double)best;
-    }
-}
-
-static void compute_max_pool2d_grad(pl_reference_call_t *c)
-{
-    for (int64_t e = 0; e < pl_elements(c->in_shape[0]); e++)
-        c->out[0][(int64_t)c->in[1][e]] += c->in[0][e];
 }
 
 /* ---- attention ---- */
@@ -213,11 +145,6 @@ static void compute_attention_grad(pl_reference_call_t *c)
 const pl_reference_kernel_t pl_reference_products[PL_OPCODES] = {
     [PL_OP_matmul] = compute_matmul,
     [PL_OP_linear] = compute_linear,
-    [PL_OP_conv2d] = compute_convolution,
-    [PL_OP_conv2d_grad_x] = compute_convolution,
-    [PL_OP_conv2d_grad_w] = compute_convolution,
-    [PL_OP_max_pool2d] = compute_max_pool2d,
-    [PL_OP_max_pool2d_grad] = compute_max_pool2d_grad,
     [PL_OP_attention] = compute_attention,
     [PL_OP_attention_grad] = compute_attention_grad,
 };

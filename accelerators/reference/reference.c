@@ -91,8 +91,9 @@ static pl_reference_kernel_t kernel_of(pl_opcode_t code)
         return pl_reference_elementwise[code];
     if (pl_reference_shapes[code])
         return pl_reference_shapes[code];
-    return pl_reference_products[code] ? pl_reference_products[code]
-                                       : pl_reference_rows[code];
+    if (pl_reference_products[code])
+        return pl_reference_products[code];
+    return pl_reference_space[code] ? pl_reference_space[code] : pl_reference_rows[code];
 }
 
 /* Memory for a value that call->op makes, zeroed except if it overwrites an input. */

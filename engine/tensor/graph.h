@@ -70,6 +70,7 @@ typedef enum pl_op_kind {
     PL_KIND_reduce,
     PL_KIND_shape,
     PL_KIND_product,
+    PL_KIND_space,
     PL_KIND_row,
     PL_KIND_user,
     PL_KIND_effect,
@@ -116,17 +117,26 @@ typedef struct pl_running {
     double momentum;                                        /* share of the new value */
 } pl_running_t;
 
+/* Windows over the axes of space, with three numbers each: an x with fewer such axes uses
+ * the last ones, and the first are 1, of padding 0. */
+typedef struct pl_window {
+    int64_t kernel[PL_SPACE], stride[PL_SPACE], dilation[PL_SPACE];
+    int64_t before[PL_SPACE], behind[PL_SPACE];             /* padding */
+} pl_window_t;
+
 typedef struct pl_attr {
     double a, b;
     int axis;
     unsigned axes;                                          /* bit mask */
     bool keep, transpose_a, transpose_b, causal, has_ignore, accumulate, empty, is_rms;
+    bool adaptive, counts_padding;      /* of pools */
     int order[PL_DIMS];
     pl_shape_t shape;                  /* of the output, where the inputs do not determine
                                           it: reshape, broadcast, range, and gradients of
                                           moves and products */
     int64_t from, to;
-    int64_t kernel, stride, padding;
+    pl_window_t window;                 /* of convolutions and pools */
+    int64_t groups;                     /* of convolutions */
     pl_dtype_t dtype;                   /* of cast */
     uint64_t stream;                    /* random stream: hash of the operator's path */
     pl_running_t running;               /* of a collective of moments */

@@ -39,7 +39,7 @@ uint32_t pl_graph_hash(uint32_t hash, const pl_graph_t *g)
                                    a->transpose_a,    a->transpose_b, a->causal,
                                    a->from,           a->to,          a->has_ignore,
                                    a->accumulate,     a->empty,       a->dtype,
-                                   a->kernel,         a->stride,      a->padding,
+                                   a->groups,         a->adaptive,    a->counts_padding,
                                    a->is_rms,         (int64_t)a->stream};
         hash = pl_crc32c(hash, name, strlen(name));
         for (int k = 0; k < op->input_count; k++)
@@ -47,6 +47,7 @@ uint32_t pl_graph_hash(uint32_t hash, const pl_graph_t *g)
         for (int k = 0; k < op->output_count; k++)
             hash = add(hash, op->output[k]);
         hash = pl_crc32c(hash, numbers, sizeof numbers);
+        hash = pl_crc32c(hash, &a->window, sizeof a->window);
         hash = pl_crc32c(hash, &a->a, sizeof a->a);
         hash = pl_crc32c(hash, &a->b, sizeof a->b);
         for (int k = 0; k < PL_DIMS; k++)

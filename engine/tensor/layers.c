@@ -1,4 +1,4 @@
-/* layers.c - operators that make their parameters: linear, conv2d, normalisation,
+/* layers.c - operators that make their parameters: linear, convolution, normalisation,
  * embedding
  *
  * A layer's name is a scope, so that its parameters are NAME.weight and NAME.bias and
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "tensor/model.h"
-#include "tensor/operators.h"
+#include "tensor/windows.h"
 
 static void layer_begin(pl_graph_t *g, const char *name)
 {
@@ -58,31 +58,67 @@ pl_node_t pl_linear(pl_graph_t *g, const char *name, pl_node_t x, int64_t units)
     return pl_linear_with(g, name, x, units, NULL);
 }
 
-/* ---- conv2d ---- */
+/* ---- Convolution ---- */
+
+/* Parameters and the operator, in the scope of the layer. */
+static pl_node_t conv_emit(pl_graph_t *g, pl_node_t x, int64_t channels,
+                           const pl_attr_t *attr, bool no_bias)
+{
+    const pl_shape_t shape = pl_shape_of(g, x);
+    pl_shape_t weight = shape;
+    weight.dim[0] = channels;
+    weight.dim[1] = shape.dim[1] / attr->groups;
+    double count = (double)weight.dim[1];
+    for (int k = 2; k < weight.rank; k++) {
+        weight.dim[k] = attr->window.kernel[PL_SPACE - weight.rank + k];
+        count *= (double)weight.dim[k];
+    }
+    const pl_init_rule_t usual = pl_uniform(1 / sqrt(count));
+    pl_node_t inputs[3] = {x, pl_param(g, "weight", weight, usual)};
+    if (!no_bias)
+        inputs[2] = pl_param(g, "bias", PL_SHAPE(channels), usual);
+    return pl_emit(g, PL_OP_conv, inputs, no_bias ? 2 : 3, attr, NULL);
+}
+
+pl_node_t pl_conv(pl_graph_t *g, const char *name, pl_node_t x, int64_t channels,
+                  const pl_convolution_options_t *options)
+{
+    const pl_convolution_options_t o = options ? *options : (pl_convolution_options_t){0};
+    pl_attr_t attr = {.groups = o.groups ? o.groups : 1};
+    layer_begin(g, name);
+    if (pl_window_resolve(g, "conv", x, &o.windows, false, &attr.window) != PL_OK)
+        return PL_NO_NODE;
+    const int64_t in = pl_dim(g, x, 1);
+    if (attr.groups < 1 || channels < 1 || in % attr.groups || channels % attr.groups)
+        pl_op_fail(g,
+                   "conv takes groups that divide the channels of x and of the result, "
+                   "got %lld for %lld and %lld channels",
+                   (long long)attr.groups, (long long)in, (long long)channels);
+    else if (o.same && o.windows.padding[0] > 0)
+        pl_op_fail(g, "conv takes a padding or same, not both");
+    if (g->error.code)
+        return PL_NO_NODE;
+    if (o.same)
+        pl_window_same(&attr.window);
+    const pl_node_t y = conv_emit(g, x, channels, &attr, o.no_bias);
+    pl_scope_end(g);
+    return y;
+}
 
 pl_node_t pl_conv2d(pl_graph_t *g, const char *name, pl_node_t x, int64_t channels,
                     const pl_conv_options_t *options)
 {
     const pl_conv_options_t o = options ? *options : (pl_conv_options_t){0};
+    const pl_convolution_options_t general = {.windows = {.kernel = {o.kernel},
+                                                          .stride = {o.stride},
+                                                          .padding = {o.padding}},
+                                              .no_bias = o.no_bias};
+    const pl_shape_t shape = pl_shape_of(g, x);
+    if (g->error.code || shape.rank == 4)
+        return pl_conv(g, name, x, channels, &general);
     layer_begin(g, name);
-    pl_shape_t shape = pl_shape_of(g, x);
-    if (!g->error.code && (shape.rank != 4 || o.kernel < 1))
-        pl_op_fail(
-            g, "conv2d takes x [B, C, H, W] and a kernel of at least 1, got %s and %lld",
-            PL_TEXT_OF(shape), (long long)o.kernel);
-    if (g->error.code)
-        return PL_NO_NODE;
-    const int64_t k = o.kernel, in = shape.dim[1];
-    const pl_init_rule_t usual = pl_uniform(1 / sqrt((double)in * (double)k * (double)k));
-    pl_node_t inputs[3] = {x, pl_param(g, "weight", PL_SHAPE(channels, in, k, k), usual)};
-    if (!o.no_bias)
-        inputs[2] = pl_param(g, "bias", PL_SHAPE(channels), usual);
-    pl_attr_t attr = {.kernel = k,
-                      .stride = o.stride ? o.stride : 1,
-                      .padding = o.padding};
-    pl_node_t y = pl_emit(g, PL_OP_conv2d, inputs, o.no_bias ? 2 : 3, &attr, NULL);
-    pl_scope_end(g);
-    return y;
+    pl_op_fail(g, "conv2d takes x [B, C, H, W], got %s", PL_TEXT_OF(shape));
+    return PL_NO_NODE;
 }
 
 /* ---- Normalisation ---- */

@@ -7,7 +7,9 @@
  * layers_table.c. */
 #include "tensor/layers_module.h"
 
+#include <ctype.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,11 +120,46 @@ bool pl_layer_at(int k, pl_layer_info_t *info)
     return true;
 }
 
+static bool is_along_space(const char *name)
+{
+    return !strcmp(name, "kernel") || !strcmp(name, "stride") || !strcmp(name, "padding")
+           || !strcmp(name, "dilation");
+}
+
+/* Reads "3x5" into sizes; "3" is the same along all axes, a padding of 0 is PL_UNPADDED,
+ * and a stride of 0 the usual one. */
+static int sizes_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
+                      const char *name, const char *text, int64_t sizes[PL_SPACE])
+{
+    const bool is_padding = strstr(name, "padding");
+    const long least = !is_padding && strcmp(name, "stride");
+    const char *at = text;
+    for (int k = 0; k < PL_SPACE; k++, at++) {
+        char *end;
+        const long number = isdigit((unsigned char)*at) ? strtol(at, &end, 10) : -1;
+        if (number < least || number > INT32_MAX
+            || (*end && (*end != 'x' || k + 1 == PL_SPACE)))
+            return pl_layer_fail(
+                b,
+                "%s takes a number of at least %ld for %s, as \"3\" or \"3x5\", not "
+                "\"%s\"",
+                layer->name, least, name, text);
+        sizes[k] = number || !is_padding ? number : PL_UNPADDED;
+        at = end;
+        if (!*at)
+            break;
+    }
+    return PL_OK;
+}
+
 static int argument_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
-                         const char *name, const char *text, double *value)
+                         const char *name, const char *text, double *value,
+                         int64_t sizes[PL_SPACE])
 {
     char *end;
     *value = strtod(text, &end);
+    if (is_along_space(name))
+        return sizes_read(b, layer, name, text, sizes);
     if (!strcmp(name, "units") && !strcmp(text, "auto")) {
         *value = 0;
         return PL_OK;
@@ -132,9 +169,8 @@ static int argument_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
                              text);
     const bool is_size = strchr(layer->arguments, ':') && *value < 1
                          && (!strcmp(name, "units") || !strcmp(name, "channels")
-                             || !strcmp(name, "kernel") || !strcmp(name, "heads")
-                             || !strcmp(name, "rows") || !strcmp(name, "width")
-                             || !strcmp(name, "groups"));
+                             || !strcmp(name, "heads") || !strcmp(name, "rows")
+                             || !strcmp(name, "width") || !strcmp(name, "groups"));
     return is_size ? pl_layer_fail(b, "%s takes %s of at least 1, not %s", layer->name,
                                    name, text)
                    : PL_OK;
@@ -162,7 +198,7 @@ static int arguments_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
     char name[PL_LAYER_WORD], kind, form[PL_LAYER_FORM];
     const char *value;
     int next = 0, code = PL_OK;
-    *a = (pl_layer_arguments_t){{0}};
+    *a = (pl_layer_arguments_t){.text = ""};
     for (int k = 0; argument_at(layer, k, name, &kind, &a->value[k]); k++)
         ;
     for (int i = 1; i < words->count && code == PL_OK; i++) {
@@ -183,7 +219,7 @@ static int arguments_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
         if (kind == '$')
             snprintf(a->text, PL_LAYER_WORD, "%s", value);
         else if (kind != '?')
-            code = argument_read(b, layer, name, value, &a->value[k]);
+            code = argument_read(b, layer, name, value, &a->value[k], a->sizes[k]);
     }
     for (int k = 0; code == PL_OK && argument_at(layer, k, name, &kind, &(double){0});
          k++)

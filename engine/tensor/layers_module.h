@@ -9,16 +9,18 @@
 extern const pl_module_ops_t pl_layers_module;
 
 enum {
-    PL_LAYER_WORDS = 8,                                     /* of a layer */
+    PL_LAYER_WORDS = 10,                                    /* of a layer */
     PL_LAYER_WORD = 32,                                     /* bytes of a word */
     PL_LAYER_KEPT = 16,                                     /* values that can be kept */
     PL_LAYER_PATH = 64,
     PL_LAYER_FORM = 128,
 };
 
-/* The arguments of a layer in the order of its table. */
+/* The arguments of a layer in the order of its table.  A size along axes of space, such
+ * as a kernel, is a number or one for each axis, "3x5". */
 typedef struct pl_layer_arguments {
     double value[PL_LAYER_WORDS];
+    int64_t sizes[PL_LAYER_WORDS][PL_SPACE];                /* as in pl_windows_t */
     bool is_given[PL_LAYER_WORDS];
     char text[PL_LAYER_WORD];                          /* of an argument that is a name */
 } pl_layer_arguments_t;

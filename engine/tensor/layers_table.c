@@ -33,17 +33,28 @@ static pl_node_t build_linear(pl_layer_builder_t *b, pl_node_t x,
 static pl_node_t build_conv(pl_layer_builder_t *b, pl_node_t x,
                             const pl_layer_arguments_t *a)
 {
-    const pl_conv_options_t options = {.kernel = (int64_t)a->value[1],
-                                       .stride = (int64_t)a->value[2],
-                                       .padding = a->is_given[4]
-                                                      ? ((int64_t)a->value[1] - 1) / 2
-                                                      : (int64_t)a->value[3],
-                                       .no_bias = a->is_given[5]};
-    if (a->is_given[4] && options.kernel % 2 == 0) {
-        pl_layer_fail(b, "same needs an odd kernel, got %lld", (long long)options.kernel);
-        return PL_NO_NODE;
-    }
-    return pl_conv2d(b->g, b->path, x, (int64_t)a->value[0], &options);
+    pl_convolution_options_t options = {.same = a->is_given[4],
+                                        .no_bias = a->is_given[5],
+                                        .groups = (int64_t)a->value[7]};
+    memcpy(options.windows.kernel, a->sizes[1], sizeof a->sizes[1]);
+    memcpy(options.windows.stride, a->sizes[2], sizeof a->sizes[2]);
+    memcpy(options.windows.padding, a->sizes[3], sizeof a->sizes[3]);
+    memcpy(options.windows.dilation, a->sizes[6], sizeof a->sizes[6]);
+    return pl_conv(b->g, b->path, x, (int64_t)a->value[0], &options);
+}
+
+/* Its filters read one channel each. */
+static pl_node_t build_depthwise(pl_layer_builder_t *b, pl_node_t x,
+                                 const pl_layer_arguments_t *a)
+{
+    const int64_t channels = pl_dim(b->g, x, 1);
+    pl_layer_arguments_t whole = {.value = {(double)channels},
+                                  .is_given = {[4] = a->is_given[3],
+                                               [5] = a->is_given[4]}};
+    whole.value[7] = (double)channels;
+    memcpy(whole.sizes[1], a->sizes[0], 3 * sizeof a->sizes[0]);
+    memcpy(whole.sizes[6], a->sizes[5], sizeof a->sizes[5]);
+    return b->g->error.code ? PL_NO_NODE : build_conv(b, x, &whole);
 }
 
 static pl_node_t build_pool(pl_layer_builder_t *b, pl_node_t x,
@@ -293,8 +304,12 @@ static pl_node_t build_concat(pl_layer_builder_t *b, pl_node_t x,
 const pl_layer_rule_t pl_layer_table[] = {
     {"linear", "units: no_bias?",
      "x [..., K] -> [..., units]; auto: as wide as the target", build_linear, true},
-    {"conv", "channels: kernel: stride=1 padding=0 same? no_bias?",
-     "convolution of [B, C, H, W]; same: the result has the size of x", build_conv, true},
+    {"conv", "channels: kernel: stride=1 padding=0 same? no_bias? dilation=1 groups=1",
+     "convolution of [B, C, ...] over one to three axes of space; same: the result has "
+     "the size of x",
+     build_conv, true},
+    {"depthwise", "kernel: stride=1 padding=0 same? no_bias? dilation=1",
+     "convolution of each channel by its own filter", build_depthwise, true},
     {"pool", "kernel: stride=0 padding=0", "largest of each window of [B, C, H, W]",
      build_pool},
     {"global_pool", "", "mean over all axes behind the channels", build_global_pool},

@@ -1,7 +1,6 @@
-/* operators_product.c - products, convolution, pooling and attention: the operators that
- * compute libraries have
+/* operators_product.c - products and attention
  *
- * pl_linear() and pl_conv2d(), which make their parameters, are in layers.c. */
+ * pl_linear(), which makes its parameters, is in layers.c. */
 #include <math.h>
 #include <string.h>
 
@@ -102,111 +101,10 @@ static void gradient_linear(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_n
         dx[2] = pl_sum(g, dy, (int[]){0}, 1, false);
 }
 
-/* ---- conv2d ---- */
-
-/* The number of positions of a window along an axis; 0: it does not fit. */
-static int64_t windows(int64_t size, int64_t kernel, const pl_attr_t *attr)
-{
-    const int64_t max = INT64_MAX / 8;                      /* of sums below */
-    if (size > max || kernel > max || attr->padding > max)
-        return 0;
-    int64_t extent = size + 2 * attr->padding - kernel;
-    return extent < 0 ? 0 : extent / attr->stride + 1;
-}
-
-static int shape_conv2d(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
-{
-    pl_shape_t x = pl_input_shape(g, op, 0), w = pl_input_shape(g, op, 1);
-    if (pl_want_float(g, op, op->input_count) != PL_OK)
-        return PL_EINVAL;
-    if (x.rank != 4 || w.rank != 4 || x.dim[1] != w.dim[1] || w.dim[2] != w.dim[3])
-        return pl_op_fail(
-            g,
-            "conv2d takes x [B, C, H, W] and a weight [channels, C, k, k], got %s and %s",
-            PL_TEXT_OF(x), PL_TEXT_OF(w));
-    if (op->attr.stride < 1 || op->attr.padding < 0)
-        return pl_op_fail(g,
-                          "conv2d takes a stride of at least 1 and a padding of at least "
-                          "0, got %lld and %lld",
-                          (long long)op->attr.stride, (long long)op->attr.padding);
-    if (op->input_count == 3
-        && !pl_same_shape(pl_input_shape(g, op, 2), PL_SHAPE(w.dim[0])))
-        return pl_op_fail(g, "conv2d takes a bias [%lld], got %s", (long long)w.dim[0],
-                          PL_TEXT_OF(pl_input_shape(g, op, 2)));
-    out->shape = PL_SHAPE(x.dim[0], w.dim[0], windows(x.dim[2], w.dim[2], &op->attr),
-                          windows(x.dim[3], w.dim[3], &op->attr));
-    if (!out->shape.dim[2] || !out->shape.dim[3])
-        return pl_op_fail(g, "conv2d: a window of %lld does not fit %s with padding %lld",
-                          (long long)w.dim[2], PL_TEXT_OF(x),
-                          (long long)op->attr.padding);
-    return PL_OK;
-}
-
 int pl_shape_of_attr(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     out->shape = op->attr.shape;
     return pl_want_float(g, op, 1);
-}
-
-static void gradient_conv2d(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
-{
-    pl_node_t x = pl_node_of(op->input[0]), w = pl_node_of(op->input[1]);
-    pl_attr_t attr = op->attr;
-    if (pl_wants(g, op, 0)) {
-        attr.shape = pl_shape_of(g, x);
-        dx[0] = pl_emit(g, PL_OP_conv2d_grad_x, (pl_node_t[]){dy, w}, 2, &attr, NULL);
-    }
-    if (pl_wants(g, op, 1)) {
-        attr.shape = pl_shape_of(g, w);
-        dx[1] = pl_emit(g, PL_OP_conv2d_grad_w, (pl_node_t[]){dy, x}, 2, &attr, NULL);
-    }
-    if (pl_wants(g, op, 2))
-        dx[2] = pl_sum(g, dy, (int[]){0, 2, 3}, 3, false);
-}
-
-/* ---- max_pool2d ---- */
-
-static int shape_max_pool2d(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
-{
-    pl_shape_t x = out->shape;
-    const pl_attr_t *a = &op->attr;
-    if (pl_want_float(g, op, 1) != PL_OK)
-        return PL_EINVAL;
-    if (x.rank != 4)
-        return pl_op_fail(g, "max_pool2d takes x [B, C, H, W], got %s", PL_TEXT_OF(x));
-    if (a->kernel < 1 || a->stride < 1 || a->padding < 0 || a->padding > a->kernel / 2)
-        return pl_op_fail(g,
-                          "max_pool2d takes a kernel and a stride of at least 1 and a "
-                          "padding of up to half the kernel, got %lld, %lld and %lld",
-                          (long long)a->kernel, (long long)a->stride,
-                          (long long)a->padding);
-    x.dim[2] = windows(x.dim[2], a->kernel, a);
-    x.dim[3] = windows(x.dim[3], a->kernel, a);
-    if (!x.dim[2] || !x.dim[3])
-        return pl_op_fail(
-            g, "max_pool2d: a window of %lld does not fit %s with padding %lld",
-            (long long)a->kernel, PL_TEXT_OF(out->shape), (long long)a->padding);
-    out[0].shape = out[1].shape = x;
-    out[1].dtype = PL_I32;
-    return PL_OK;
-}
-
-pl_node_t pl_max_pool2d(pl_graph_t *g, pl_node_t x, int64_t kernel, int64_t stride,
-                        int64_t padding)
-{
-    pl_attr_t attr = {.kernel = kernel,
-                      .stride = stride ? stride : kernel,
-                      .padding = padding};
-    return pl_emit(g, PL_OP_max_pool2d, &x, 1, &attr, NULL);
-}
-
-static void gradient_max_pool2d(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
-                                pl_node_t *dx)
-{
-    pl_attr_t attr = op->attr;
-    attr.shape = pl_input_shape(g, op, 0);
-    dx[0] = pl_emit(g, PL_OP_max_pool2d_grad,
-                    (pl_node_t[]){dy, pl_node_of(op->output[1])}, 2, &attr, NULL);
 }
 
 /* ---- attention ---- */
@@ -280,11 +178,6 @@ static void gradient_attention(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
 const pl_rules_t pl_product_rules[PL_OPCODES] = {
     [PL_OP_matmul] = {shape_matmul, gradient_matmul},
     [PL_OP_linear] = {shape_linear, gradient_linear},
-    [PL_OP_conv2d] = {shape_conv2d, gradient_conv2d},
-    [PL_OP_conv2d_grad_x] = {pl_shape_of_attr, NULL},
-    [PL_OP_conv2d_grad_w] = {pl_shape_of_attr, NULL},
-    [PL_OP_max_pool2d] = {shape_max_pool2d, gradient_max_pool2d},
-    [PL_OP_max_pool2d_grad] = {pl_shape_of_attr, NULL},
     [PL_OP_attention] = {shape_attention, gradient_attention},
     [PL_OP_attention_grad] = {pl_shape_of_inputs, NULL},
 };

@@ -23,8 +23,8 @@ double pl_graph_flops(const pl_graph_t *g)
         case PL_OP_linear:                                  /* x [rows, k], w [n, k] */
             sum += 2 * outputs * (double)b.dim[1];
             break;
-        case PL_OP_conv2d:       /* w [out, in, k, k]: an output is a product of in k k */
-            sum += 2 * outputs * (double)(b.dim[1] * b.dim[2] * b.dim[3]);
+        case PL_OP_conv:         /* each output is a product with one of w [out, ...] */
+            sum += 2 * outputs * (double)(pl_elements(b) / b.dim[0]);
             break;
         case PL_OP_attention:   /* q, k, v [B, H, T, d]: scores and sum, without a mask */
             sum += 4 * (double)pl_elements(a) * (double)b.dim[2];

@@ -43,7 +43,8 @@ typedef struct tensor {
 
 typedef struct operation {
     uint32_t kind, mode;
-    int64_t axis, padding, step;                            /* of an index; of windows */
+    int64_t axis;                                           /* of an index */
+    int64_t padding[2], step[2], dilation[2];               /* of windows */
     int in[3], out;                                         /* tensors  [-1] */
 } operation_t;
 
@@ -388,8 +389,9 @@ static bool shapes_fit(const program_t *p, const operation_t *o)
 
 static void windows_read(operation_t *o, const descriptor_t *how)
 {
-    o->padding = *(int64_t *)find(how, DNN_CONVOLUTION_BEFORE)->values;
-    o->step = *(int64_t *)find(how, DNN_CONVOLUTION_STRIDES)->values;
+    memcpy(o->padding, find(how, DNN_CONVOLUTION_BEFORE)->values, sizeof o->padding);
+    memcpy(o->step, find(how, DNN_CONVOLUTION_STRIDES)->values, sizeof o->step);
+    memcpy(o->dilation, find(how, DNN_CONVOLUTION_DILATIONS)->values, sizeof o->dilation);
 }
 
 /* Inputs, the result, and the descriptor of how, by kind. */
@@ -751,13 +753,17 @@ static void convolve(const run_t *r, const operation_t *o)
               w = o->kind == DNN_OP_FILTER_GRADIENT ? o->out : o->in[1],
               y = o->kind == DNN_OP_CONVOLUTION ? o->out : o->in[0];
     const tensor_t *made = &p->tensor[o->out];
+    const int64_t groups = p->tensor[x].dim[1] / p->tensor[w].dim[1];
     double *sum = calloc((size_t)extent(made), sizeof *sum);
     int64_t to[DIMS] = {0}, f[DIMS], of[DIMS] = {0};
     do {
         memset(f, 0, sizeof f);
         do {
-            const int64_t from[DIMS] = {to[0], f[1], to[2] * o->step - o->padding + f[2],
-                                        to[3] * o->step - o->padding + f[3]};
+            const int64_t group = to[1] / (p->tensor[w].dim[0] / groups),
+                          from[DIMS] = {
+                              to[0], group * p->tensor[w].dim[1] + f[1],
+                              to[2] * o->step[0] - o->padding[0] + f[2] * o->dilation[0],
+                              to[3] * o->step[1] - o->padding[1] + f[3] * o->dilation[1]};
             f[0] = to[1];
             if (from[2] >= 0 && from[2] < p->tensor[x].dim[2] && from[3] >= 0
                 && from[3] < p->tensor[x].dim[3]) {

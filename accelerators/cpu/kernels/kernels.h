@@ -9,7 +9,7 @@
 
 #include "accelerators/plan/formulas.h"
 #include "base/random.h"
-#include "paceline.h"
+#include "tensor/graph.h"
 
 /* KERNEL(softmax) is pl_softmax_avx512 in the files compiled with -DKERNEL_SET=avx512. */
 #define PL_KERNEL_JOIN(name, set) pl_##name##_##set
@@ -124,11 +124,10 @@ typedef struct pl_max_job {
     int32_t *index;
 } pl_max_job_t;
 
-/* Windows of x [batch, height, width, channels]; `where` numbers the largest within its
- * window. */
+/* Windows of x [batch, in..., channels]; `where` numbers the largest in its window. */
 typedef struct pl_pool_job {
-    int64_t batch, height, width, channels, out_height, out_width, kernel, stride,
-        padding;
+    int64_t batch, channels, in[PL_SPACE], out[PL_SPACE];
+    pl_window_t window;
     const float *x, *dy;
     float *y, *dx;
     int32_t *where;

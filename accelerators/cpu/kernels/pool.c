@@ -10,91 +10,125 @@
 
 #define AHEAD 8                       /* distance of a prefetch, in places of a picture */
 
-/* The part of a window that lies within the picture. */
+/* The elements of a window along one axis: [from, to) of its numbers lie within x, and
+ * number k lies at start + k dilation. */
+typedef struct range {
+    int64_t start, from, to;
+} range_t;
+
 typedef struct window {
-    int64_t top, left;                                      /* of the whole window; may be
-                                                               negative */
-    int64_t row_from, row_to, column_from, column_to;       /* within the window */
+    range_t along[PL_SPACE];
 } window_t;
 
-static window_t window_at(const pl_pool_job_t *job, int64_t row, int64_t column)
+static range_t range_at(const pl_pool_job_t *job, int axis, int64_t i)
 {
-    window_t w = {.top = row * job->stride - job->padding,
-                  .left = column * job->stride - job->padding};
-    w.row_from = w.top < 0 ? -w.top : 0;
-    w.column_from = w.left < 0 ? -w.left : 0;
-    w.row_to = w.top + job->kernel > job->height ? job->height - w.top : job->kernel;
-    w.column_to = w.left + job->kernel > job->width ? job->width - w.left : job->kernel;
-    return w;
+    const int64_t dilation = job->window.dilation[axis], size = job->in[axis];
+    range_t r = {.start = i * job->window.stride[axis] - job->window.before[axis],
+                 .to = job->window.kernel[axis]};
+    if (r.start < 0)
+        r.from = (-r.start + dilation - 1) / dilation;
+    if (r.start + (r.to - 1) * dilation >= size)
+        r.to = (size - r.start + dilation - 1) / dilation;
+    return r;
 }
 
-/* Element (i, j) of a window of a picture; it lies within. */
-static const float *window_element(const pl_pool_job_t *job, const float *picture,
-                                   window_t w, int64_t i, int64_t j)
+/* The first element of a row of a window, number 0 along the last axis. */
+static int64_t row_at(const pl_pool_job_t *job, const window_t *w, int64_t k, int64_t i)
 {
-    return picture + ((w.top + i) * job->width + w.left + j) * job->channels;
+    const range_t *r = w->along;
+    const int64_t z = r[0].start + k * job->window.dilation[0],
+                  y = r[1].start + i * job->window.dilation[1];
+    return ((z * job->in[1] + y) * job->in[2] + r[2].start) * job->channels;
+}
+
+/* The number of an element within its window. */
+static int32_t number_of(const pl_pool_job_t *job, int64_t k, int64_t i, int64_t j)
+{
+    return (int32_t)((k * job->window.kernel[1] + i) * job->window.kernel[2] + j);
 }
 
 /* y and where of one vector of channels: the largest or the first NaN. */
-static void pool_vector(const pl_pool_job_t *job, const float *x, window_t w, float *y,
-                        int32_t *where)
+static void pool_vector(const pl_pool_job_t *job, const float *x, const window_t *w,
+                        float *y, int32_t *where)
 {
-    const int32_t first = (int32_t)(w.row_from * job->kernel + w.column_from);
-    lanes_t best = *(const lanes_t *)window_element(job, x, w, w.row_from, w.column_from);
+    const range_t *r = w->along;
+    const int64_t step = job->window.dilation[2] * job->channels;
+    const int32_t first = number_of(job, r[0].from, r[1].from, r[2].from);
+    lanes_t best = *(const lanes_t *)(x + row_at(job, w, r[0].from, r[1].from)
+                                      + r[2].from * step);
     lane_numbers_t place = first - (lane_numbers_t){0};
-    for (int64_t i = w.row_from; i < w.row_to; i++)
-        for (int64_t j = w.column_from; j < w.column_to; j++) {
-            const float *at = window_element(job, x, w, i, j);
-            const lanes_t from = *(const lanes_t *)at;
-            __builtin_prefetch(at + AHEAD * job->channels);
-            const lane_numbers_t larger = ~(from <= best) & (best == best);
-            const lane_numbers_t here = (int32_t)(i * job->kernel + j)
-                                        - (lane_numbers_t){0};
-            best = (lanes_t)choose(larger, (lane_numbers_t)from, (lane_numbers_t)best);
-            place = choose(larger, here, place);
+    for (int64_t k = r[0].from; k < r[0].to; k++)
+        for (int64_t i = r[1].from; i < r[1].to; i++) {
+            const float *row = x + row_at(job, w, k, i);
+            for (int64_t j = r[2].from; j < r[2].to; j++) {
+                const lanes_t from = *(const lanes_t *)(row + j * step);
+                __builtin_prefetch(row + j * step + AHEAD * job->channels);
+                const lane_numbers_t larger = ~(from <= best) & (best == best);
+                const lane_numbers_t here = number_of(job, k, i, j) - (lane_numbers_t){0};
+                best = (lanes_t)choose(larger, (lane_numbers_t)from,
+                                       (lane_numbers_t)best);
+                place = choose(larger, here, place);
+            }
         }
     *(lanes_t *)y = best;
     memcpy(where, &place, sizeof place);
 }
 
-static void pool_channel(const pl_pool_job_t *job, const float *x, window_t w, float *y,
-                         int32_t *where)
+static void pool_channel(const pl_pool_job_t *job, const float *x, const window_t *w,
+                         float *y, int32_t *where)
 {
-    *where = (int32_t)(w.row_from * job->kernel + w.column_from);
-    *y = *window_element(job, x, w, w.row_from, w.column_from);
-    for (int64_t i = w.row_from; i < w.row_to; i++)
-        for (int64_t j = w.column_from; j < w.column_to; j++) {
-            const float from = *window_element(job, x, w, i, j);
-            if (from > *y || (from != from && *y == *y)) {
-                *y = from;
-                *where = (int32_t)(i * job->kernel + j);
+    const range_t *r = w->along;
+    const int64_t step = job->window.dilation[2] * job->channels;
+    *where = number_of(job, r[0].from, r[1].from, r[2].from);
+    *y = x[row_at(job, w, r[0].from, r[1].from) + r[2].from * step];
+    for (int64_t k = r[0].from; k < r[0].to; k++)
+        for (int64_t i = r[1].from; i < r[1].to; i++) {
+            const float *row = x + row_at(job, w, k, i);
+            for (int64_t j = r[2].from; j < r[2].to; j++) {
+                const float from = row[j * step];
+                if (from > *y || (from != from && *y == *y)) {
+                    *y = from;
+                    *where = number_of(job, k, i, j);
+                }
             }
         }
 }
 
-static void pool_window(const pl_pool_job_t *job, const float *x, window_t w, float *y,
-                        int32_t *where)
+static void pool_window(const pl_pool_job_t *job, const window_t *w, int64_t b,
+                        int64_t at)
 {
+    const float *x = job->x + b * job->in[0] * job->in[1] * job->in[2] * job->channels;
     int64_t c = 0;
     for (; c + LANES <= job->channels; c += LANES)
-        pool_vector(job, x + c, w, y + c, where + c);
+        pool_vector(job, x + c, w, job->y + at + c, job->where + at + c);
     for (; c < job->channels; c++)
-        pool_channel(job, x + c, w, y + c, where + c);
+        pool_channel(job, x + c, w, job->y + at + c, job->where + at + c);
+}
+
+/* Calls a function for each window of samples [from, to); `at` is its first output. */
+PL_INLINE void each_window(const pl_pool_job_t *job, int64_t from, int64_t to,
+                           void (*call)(const pl_pool_job_t *job, const window_t *w,
+                                        int64_t b, int64_t at))
+{
+    window_t w;
+    int64_t at = from * job->out[0] * job->out[1] * job->out[2] * job->channels;
+    for (int64_t b = from; b < to; b++)
+        for (int64_t k = 0; k < job->out[0]; k++) {
+            w.along[0] = range_at(job, 0, k);
+            for (int64_t i = 0; i < job->out[1]; i++) {
+                w.along[1] = range_at(job, 1, i);
+                for (int64_t j = 0; j < job->out[2]; j++, at += job->channels) {
+                    w.along[2] = range_at(job, 2, j);
+                    call(job, &w, b, at);
+                }
+            }
+        }
 }
 
 /* Samples [from, to). */
 void KERNEL(pool)(const void *of, int64_t from, int64_t to)
 {
-    const pl_pool_job_t *job = of;
-    const int64_t picture = job->height * job->width * job->channels;
-    for (int64_t b = from; b < to; b++)
-        for (int64_t i = 0; i < job->out_height; i++)
-            for (int64_t j = 0; j < job->out_width; j++) {
-                int64_t at = ((b * job->out_height + i) * job->out_width + j)
-                             * job->channels;
-                pool_window(job, job->x + b * picture, window_at(job, i, j), job->y + at,
-                            job->where + at);
-            }
+    each_window(of, from, to, pool_window);
 }
 
 static void give(float *restrict dx, const float *restrict dy,
@@ -111,36 +145,48 @@ static void give_first(float *restrict dx, const float *restrict dy,
         dx[c] = where[c] == place ? dy[c] : 0.0f;
 }
 
-static void pool_window_grad(const pl_pool_job_t *job, float *dx, window_t w, int64_t at,
-                             bool alone)
+static void pool_rows_grad(const pl_pool_job_t *job, const window_t *w, int64_t b,
+                           int64_t at,
+                           void (*to)(float *restrict, const float *restrict,
+                                      const int32_t *restrict, int32_t, int64_t))
 {
-    const int64_t n = job->channels;
-    for (int64_t i = w.row_from; i < w.row_to; i++)
-        for (int64_t j = w.column_from; j < w.column_to; j++) {
-            float *to = dx + ((w.top + i) * job->width + w.left + j) * n;
-            (alone ? give_first : give)(to, job->dy + at, job->where + at,
-                                        (int32_t)(i * job->kernel + j), n);
+    const range_t *r = w->along;
+    const int64_t n = job->channels, step = job->window.dilation[2] * n;
+    float *dx = job->dx + b * job->in[0] * job->in[1] * job->in[2] * n;
+    for (int64_t k = r[0].from; k < r[0].to; k++)
+        for (int64_t i = r[1].from; i < r[1].to; i++) {
+            float *row = dx + row_at(job, w, k, i);
+            for (int64_t j = r[2].from; j < r[2].to; j++)
+                to(row + j * step, job->dy + at, job->where + at,
+                   number_of(job, k, i, j), n);
         }
 }
 
-/* Windows side by side that cover the whole picture: each place is written once and needs
- * no zero before. */
+static void pool_window_grad(const pl_pool_job_t *job, const window_t *w, int64_t b,
+                             int64_t at)
+{
+    pool_rows_grad(job, w, b, at, give);
+}
+
+static void pool_window_grad_alone(const pl_pool_job_t *job, const window_t *w, int64_t b,
+                                   int64_t at)
+{
+    pool_rows_grad(job, w, b, at, give_first);
+}
+
+/* Windows side by side that cover all of x: each place is written once and needs no zero
+ * before. */
 void KERNEL(pool_grad)(const void *of, int64_t from, int64_t to)
 {
     const pl_pool_job_t *job = of;
-    const int64_t picture = job->height * job->width * job->channels;
-    const bool alone = job->stride == job->kernel && !job->padding
-                       && job->out_height * job->stride == job->height
-                       && job->out_width * job->stride == job->width;
+    const pl_window_t *w = &job->window;
+    const int64_t sample = job->in[0] * job->in[1] * job->in[2] * job->channels;
+    bool alone = true;
+    for (int k = 0; k < PL_SPACE; k++)
+        alone &= w->stride[k] == w->kernel[k] && w->dilation[k] == 1 && !w->before[k]
+                 && job->out[k] * w->stride[k] == job->in[k];
     if (!alone)
-        memset(job->dx + from * picture, 0,
-               (size_t)((to - from) * picture) * sizeof *job->dx);
-    for (int64_t b = from; b < to; b++)
-        for (int64_t i = 0; i < job->out_height; i++)
-            for (int64_t j = 0; j < job->out_width; j++) {
-                int64_t at = ((b * job->out_height + i) * job->out_width + j)
-                             * job->channels;
-                pool_window_grad(job, job->dx + b * picture, window_at(job, i, j), at,
-                                 alone);
-            }
+        memset(job->dx + from * sample, 0,
+               (size_t)((to - from) * sample) * sizeof *job->dx);
+    each_window(job, from, to, alone ? pool_window_grad_alone : pool_window_grad);
 }
