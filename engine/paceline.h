@@ -395,7 +395,7 @@ PL_API char *pl_options_print(const pl_options_t *o, pl_error_t *err);
 /* ---- Tensors ----------------------------------------------------------------------- */
 
 /* Maximum number of axes of a tensor. */
-#define PL_DIMS 5
+#define PL_DIMS 6
 /* Maximum number of axes of space, behind batch and channels: [B, C, D, H, W]. */
 #define PL_SPACE 3
 
@@ -1043,6 +1043,17 @@ PL_API pl_node_t pl_state(pl_graph_t *g, const char *name, pl_shape_t shape,
 PL_API pl_node_t pl_scalar(pl_graph_t *g, double value);
 /* The positions 0, 1, … n-1, int32 [n]. */
 PL_API pl_node_t pl_range(pl_graph_t *g, int64_t n);
+/* A constant tensor with the elements of an array in memory, which are copied. data
+ * [shape]: of dtype PL_F32, PL_F64, PL_I32, PL_I64 or PL_U8. int32 and int64 stay; other
+ * types become float32. */
+PL_API pl_node_t pl_tensor(pl_graph_t *g, pl_dtype_t dtype, pl_shape_t shape,
+                           const void *data);
+/* The same from a file, which is read now: an array of NumPy (.npy, name NULL), or a
+ * tensor of a .safetensors file [name NULL: its only one]. The elements are part of the
+ * graph's hash. */
+PL_API pl_node_t pl_tensor_file(pl_graph_t *g, const char *path, const char *name);
+/* from, from + step, from + 2 step, …: float32 [n]. */
+PL_API pl_node_t pl_arange(pl_graph_t *g, double from, double step, int64_t n);
 
 /* Declares an output, for each sample when predicting: [batch, ...] float32, or int32,
  * which the result has as float32. */
@@ -1234,8 +1245,53 @@ PL_API pl_node_t pl_flatten(pl_graph_t *g, pl_node_t x, int from_axis);
 PL_API pl_node_t pl_permute(pl_graph_t *g, pl_node_t x, const int *order);
 /* Elements [from, to) along an axis. */
 PL_API pl_node_t pl_slice(pl_graph_t *g, pl_node_t x, int axis, int64_t from, int64_t to);
-/* Concatenates up to 8 tensors along an axis; all other axes must be equal. */
+/* Every step-th element along an axis: from, from + step, … before `to`. A step below 0
+ * goes backwards and ends behind `to`, which is -1 for a slice down to the first element.
+ */
+PL_API pl_node_t pl_slice_step(pl_graph_t *g, pl_node_t x, int axis, int64_t from,
+                               int64_t to, int64_t step);
+/* Cuts x along an axis into `count` parts of the given sizes, which add up to the axis.
+ * sizes [count]; parts [count] receives them. -> PL_OK or the code of the graph's error,
+ * with which all parts are invalid nodes. */
+PL_API int pl_split(pl_graph_t *g, pl_node_t x, int axis, const int64_t *sizes, int count,
+                    pl_node_t *parts);
+/* Concatenates any number of tensors along an axis; all other axes must be equal. */
 PL_API pl_node_t pl_concat(pl_graph_t *g, const pl_node_t *x, int count, int axis);
+/* Joins tensors of one shape along a new axis: `axis` of the result. */
+PL_API pl_node_t pl_stack(pl_graph_t *g, const pl_node_t *x, int count, int axis);
+/* Reverses the order along `axes` (axis_count of them; 0: all axes). */
+PL_API pl_node_t pl_flip(pl_graph_t *g, pl_node_t x, const int *axes, int axis_count);
+/* Element i along an axis moves to i + shift, and those that leave one end enter at the
+ * other, as in torch.roll. */
+PL_API pl_node_t pl_roll(pl_graph_t *g, pl_node_t x, int axis, int64_t shift);
+/* x several times along each axis, as numpy.tile and torch.Tensor.repeat; times [rank of
+ * x]. */
+PL_API pl_node_t pl_repeat(pl_graph_t *g, pl_node_t x, const int64_t *times);
+/* x with `value` around it: before [rank of x] and after [rank of x] elements along each
+ * axis. */
+PL_API pl_node_t pl_pad(pl_graph_t *g, pl_node_t x, const int64_t *before,
+                        const int64_t *after, double value);
+/* The same with x mirrored at its first and last element, which are not repeated: fewer
+ * elements than x has along the axis. */
+PL_API pl_node_t pl_pad_reflect(pl_graph_t *g, pl_node_t x, const int64_t *before,
+                                const int64_t *after);
+/* The lower and the upper triangle of the last two axes [..., R, C], with zeros
+ * elsewhere. Both have the elements (i, i + diagonal); 0: the main diagonal. */
+PL_API pl_node_t pl_tril(pl_graph_t *g, pl_node_t x, int64_t diagonal);
+PL_API pl_node_t pl_triu(pl_graph_t *g, pl_node_t x, int64_t diagonal);
+/* The last `count` axes in other sizes [count]: the nearest element, or, if linear, the
+ * weighted mean of the nearest two along each of these axes (bilinear for images). As
+ * torch.nn.functional.interpolate with align_corners=False. */
+PL_API pl_node_t pl_interpolate(pl_graph_t *g, pl_node_t x, const int64_t *sizes,
+                                int count, bool linear);
+/* [B, C r^2, H, W] -> [B, C, H r, W r], as torch.nn.PixelShuffle, and its inverse. */
+PL_API pl_node_t pl_pixel_shuffle(pl_graph_t *g, pl_node_t x, int64_t r);
+PL_API pl_node_t pl_pixel_unshuffle(pl_graph_t *g, pl_node_t x, int64_t r);
+/* Einstein summation of two tensors: "bij,bjk->bik" names the axes of a, of b and of the
+ * result by letters, and what the result does not name is summed. Without "->", the
+ * result has the letters that occur once, in alphabetical order. A size of 1 matches any
+ * size, as in torch.einsum; a letter occurs once in each tensor. */
+PL_API pl_node_t pl_einsum(pl_graph_t *g, const char *equation, pl_node_t a, pl_node_t b);
 /* Matrix product. a [..., M, K] (or [..., K, M] if transpose_a), b [..., K, N] (or [...,
  * N, K] if transpose_b); leading axes broadcast. */
 PL_API pl_node_t pl_matmul(pl_graph_t *g, pl_node_t a, pl_node_t b, bool transpose_a,

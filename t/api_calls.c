@@ -324,7 +324,34 @@ static pl_node_t draw_shapes(void)
     const int *given = drawn_one_in(8) ? NULL : axes;
     const int count = drawn_one_in(4) ? drawn_int() : drawn_below(3);
     const pl_node_t list[] = {a(), a(), a(), a(), a(), a(), a(), a()};
-    switch (drawn_below(13)) {
+    static const char *const equations[] = {"ij,jk->ik", "bij,bjk",   "i,i->",
+                                            "ab,ba->ab", "->",        ",",
+                                            "ii,i",      "abcdefg,a", "aB,Bc->ca"};
+    const int64_t sizes[] = {any_size(), any_size(), any_size(), any_size(),
+                             any_size(), any_size(), any_size(), any_size()};
+    pl_node_t parts[8] = {a()};
+    switch (drawn_below(28)) {
+    case 13:
+        return pl_slice_step(g, a(), drawn_int(), drawn_int64(), drawn_int64(),
+                             drawn_int64());
+    case 14: return pl_flip(g, a(), given, count);
+    case 15: return pl_roll(g, a(), drawn_int(), drawn_int64());
+    case 16: return pl_stack(g, given ? list : NULL, count > 8 ? 9 : count, drawn_int());
+    case 17: return pl_repeat(g, a(), given ? sizes : NULL);
+    case 18: return pl_pad(g, a(), given ? sizes : NULL, sizes + 1, drawn_double());
+    case 19: return pl_pad_reflect(g, a(), given ? sizes : NULL, sizes + 1);
+    case 20: return pl_tril(g, a(), drawn_int64());
+    case 21: return pl_triu(g, a(), drawn_int64());
+    case 22:
+        return pl_interpolate(g, a(), given ? sizes : NULL, count > 6 ? 7 : count,
+                              drawn_one_in(2));
+    case 23: return pl_pixel_shuffle(g, a(), drawn_int64());
+    case 24: return pl_pixel_unshuffle(g, a(), any_size());
+    case 25: return pl_einsum(g, DRAWN(equations), a(), a());
+    case 26:
+        pl_split(g, a(), drawn_int(), given ? sizes : NULL, count > 7 ? 8 : count, parts);
+        return parts[0];
+    case 27: return pl_arange(g, drawn_double(), drawn_double(), any_size());
     case 9: return pl_logsumexp(g, a(), drawn_int(), drawn_one_in(2));
     case 10: return pl_log_softmax(g, a(), drawn_int());
     case 11: return pl_var(g, a(), given, count, drawn_int64(), drawn_one_in(2));
@@ -418,13 +445,24 @@ static pl_node_t draw_value(void)
 {
     static const double values[4] = {1, 2, 3, 4};
     const pl_node_t inputs[] = {a(), a()};
-    switch (drawn_below(9)) {
+    switch (drawn_below(11)) {
     case 0: return pl_input(g, any_name());
     case 1: return pl_param(g, any_name(), any_shape(), any_rule());
     case 2:
         return pl_state(g, any_name(), any_shape(), any_rule(), (pl_agree_t)drawn_int());
     case 3: return pl_scalar(g, drawn_double());
     case 4: return pl_range(g, any_size());
+    case 9: {
+        static const double data[4096];                     /* 4^6 of the widest type */
+        pl_shape_t shape = {.rank = drawn_one_in(8) ? drawn_int() : drawn_below(4)};
+        for (int k = 0; k < PL_DIMS; k++)
+            shape.dim[k] = drawn_one_in(16) ? -drawn_below(9) : 1 + drawn_below(4);
+        return pl_tensor(g, (pl_dtype_t)drawn_below(9), shape,
+                         drawn_one_in(8) ? NULL : data);
+    }
+    case 10:
+        return pl_tensor_file(g, drawn_one_in(4) ? drawn_text() : any_path(),
+                              drawn_one_in(2) ? NULL : drawn_text());
     case 5: {
         const int count = drawn_int();
         return pl_vector(g, drawn_one_in(8) ? NULL : values, count > 4 ? 4 : count);

@@ -86,7 +86,7 @@ static void idx_refuses_what_it_cannot_hold(void)
     ok(read_idx(IDX(0, 0, 10, 1, 0, 0, 0, 1, 1), &err) == PL_EUNSUPPORTED,
        "another type");
     like(err.text, "byte 2: elements of type 0x0a", "is named");
-    ok(read_idx(IDX(0, 0, 8, 6, 0, 0, 0, 1), &err) == PL_EFORMAT, "six axes");
+    ok(read_idx(IDX(0, 0, 8, 7, 0, 0, 0, 1), &err) == PL_EFORMAT, "seven axes");
     ok(read_idx(IDX(0, 0, 8, 0), &err) == PL_EFORMAT, "no axis");
     ok(read_idx(IDX(0x1f, 0x8b, 8, 1), &err) == PL_EFORMAT, "another format");
     ok(read_idx(IDX(0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
@@ -344,8 +344,8 @@ static void npy_says_what_it_refuses(void)
                8),
            PL_EFORMAT, "a product past 2^63");
     is_int(read_header(
-               "{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1), }", 4),
-           PL_EFORMAT, "six axes");
+               "{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1), }", 4),
+           PL_EFORMAT, "seven axes");
     is_int(read_header("{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", 8),
            PL_EFORMAT, "too few elements");
     like(err.text, "truncated at byte 75 of 79, in element 2", "the text says where");

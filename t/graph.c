@@ -142,7 +142,7 @@ MISTAKE(concat_rows,
 MISTAKE(concat_none, pl_concat(g, NULL, 0, 0))
 MISTAKE(size_zero, param(rig, "z", PL_SHAPE(3, 0)))
 MISTAKE(size_huge, param(rig, "z", PL_SHAPE(INT64_MAX / 2, 8)))
-MISTAKE(six_axes, pl_param(g, "z", pl_shape(6, 1, 1, 1, 1, 1, 1), pl_zeros()))
+MISTAKE(seven_axes, pl_param(g, "z", pl_shape(7, 1, 1, 1, 1, 1, 1, 1), pl_zeros()))
 MISTAKE(stranger, pl_relu(g, (pl_node_t){99}))
 MISTAKE(reserved, param(rig, "__metadata__", PL_SHAPE(3)))
 MISTAKE(no_text, param(rig, "w\xff", PL_SHAPE(3)))
@@ -163,7 +163,7 @@ static void every_mistake_has_its_error(void)
          "the 50176 elements of \\[64, 784\\] are not a multiple of 100"},
         {reshape_two_unknown, "one of which may be -1"},
         {permute_twice, "permute takes each axis of \\[64, 784\\] once"},
-        {slice_outside, "slice takes a range within 0 to 784 along axis 1 of \\[64, "
+        {slice_outside, "slice takes a range within 0 to the size along axis 1 of \\[64, "
                         "784\\], got 700 to 785"},
         {axis_outside, "max takes an axis from -2 to 1 of \\[64, 784\\], got 2"},
         {sum_outside, "sum takes an axis from -2 to 1 .* got -3"},
@@ -193,10 +193,10 @@ static void every_mistake_has_its_error(void)
          "wte: embedding takes indices int32 or int64 \\[64, 784\\], got float32"},
         {concat_rows, "concat takes inputs of one type that differ along axis 0 only, "
                       "got .*\\[64, 784\\].*\\[64, 3\\]"},
-        {concat_none, "concat takes 1 to 8 inputs, got 0"},
+        {concat_none, "concat takes 1 or more inputs, got 0"},
         {size_zero, "z cannot have shape \\[3, 0\\]"},
         {size_huge, "z cannot have shape"},
-        {six_axes, "z cannot have shape \\[1, 1, 1, 1, 1, \\.\\.\\.\\]"},
+        {seven_axes, "z cannot have shape \\[1, 1, 1, 1, 1, 1, \\.\\.\\.\\]"},
         {reserved, "a tensor cannot be named __metadata__"},
         {no_text, "the name \"w\\?\" is not UTF-8"},
         {no_scope, "the name of a scope is not UTF-8"},
@@ -475,7 +475,7 @@ static void gradients_of_slices_join(void)
 {
     training_t t;
     training_init(&t, &training_cases[6], NULL);
-    is_int(op_count(t.step, PL_OP_slice_grad), 0,
+    is_int(op_count(t.step, PL_OP_pad), 0,
            "q, k and v of a GPT need no padded gradients");
     is_int(op_count(t.step, PL_OP_concat), 2, "but one concat in each block");
     training_release(&t);

@@ -73,6 +73,20 @@ static void cnn(pl_graph_t *g)
     classify(g, pl_linear(g, "9", x, 3));
 }
 
+static void decoder(pl_graph_t *g)
+{
+    const int64_t edge[] = {0, 0, 1, 1}, sizes[] = {20, 48}, twice[] = {1, 2, 1, 1};
+    const pl_node_t kept = pl_flip(g, pl_input(g, "x"), (int[]){3}, 1);
+    pl_node_t x = pl_pad_reflect(g, pl_pad(g, kept, edge, edge, 0.5), edge, edge);
+    x = pl_interpolate(g, pl_slice_step(g, x, 2, 1, 11, 2), sizes, 2, true);
+    x = pl_pixel_shuffle(g, pl_conv2d(g, "5", x, 8, &(pl_conv_options_t){.kernel = 1}),
+                         2);
+    x = pl_repeat(g, pl_roll(g, pl_pixel_unshuffle(g, x, 4), 1, 2), twice);
+    x = pl_triu(g, pl_tril(g, x, 1), -1);
+    const pl_node_t pair[] = {x, x};
+    classify(g, pl_linear(g, "15", pl_flatten(g, pl_stack(g, pair, 2, 2), 1), 3));
+}
+
 static void gpt(pl_graph_t *g)
 {
     pl_node_t x = pl_embedding(g, "0", pl_input(g, "x"), 11, 8, pl_normal(0.02)), part[3];
@@ -155,6 +169,13 @@ static const struct {
      "'instance_norm affine', 'layer_norm 2 no_bias', 'rms_norm 3 1e-6', 'flatten', "
      "'linear auto'], 'classes': 3}",
      image, norms},
+    {"moves of images",
+     "{'layers': ['flip 3', 'pad 1 0.5', 'pad 1 reflect', 'slice 2 1 11 2', 'upsample 4 "
+     "linear', 'conv 8 1', 'pixel_shuffle 2', 'pixel_unshuffle 4', 'roll 1 2', 'tile 1 "
+     "2', "
+     "'tril 1', 'triu -1', 'keep a', 'stack a 2', 'flatten', 'linear auto'], 'classes': "
+     "3}",
+     image, decoder},
     {"a transformer",
      "{'layers': ['embedding 11 8 0.02', 'positions', {'residual': ['layer_norm', "
      "'attention 2 causal']}, 'linear auto'], 'classes': 11}",
@@ -302,6 +323,11 @@ static void shapes_that_do_not_fit_name_the_layer(void)
          "instance_norm needs more than one value in each group, got 6 groups of"},
         {"{'layers': ['layer_norm 3'], 'classes': 3}",
          "layer_norm takes 1 up to all axes of x, got 3 for \\[4, 6\\]$"},
+        {"{'layers': ['upsample 2'], 'classes': 3}",
+         "upsample takes x \\[B, C, ...\\] with axes behind the channels, got \\[4, "
+         "6\\]$"},
+        {"{'layers': ['pixel_shuffle 2'], 'classes': 3}",
+         "^\"module.layers.0\", pixel_shuffle 2: pixel_shuffle takes x \\[B, C, H, W\\]"},
         {"{'layers': ['input z'], 'classes': 3}", "^\"module.layers.0\", input z: "},
     };
     for (size_t k = 0; k < sizeof mistakes / sizeof *mistakes; k++) {

@@ -177,6 +177,134 @@ static pl_node_t build_slice(pl_graph_t *g, const operator_case_t *c)
     return pl_slice(g, param(g, c, 0), (int)c->arg[0], c->arg[1], c->arg[2]);
 }
 
+/* arg: axis, from, to, step. */
+static pl_node_t build_slice_step(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_slice_step(g, param(g, c, 0), (int)c->arg[0], c->arg[1], c->arg[2],
+                         c->arg[3]);
+}
+
+/* arg: number of axes, two axes. */
+static pl_node_t build_flip(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_flip(g, param(g, c, 0), (int[]){(int)c->arg[1], (int)c->arg[2]},
+                   (int)c->arg[0]);
+}
+
+/* arg: axis, shift. */
+static pl_node_t build_roll(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_roll(g, param(g, c, 0), (int)c->arg[0], c->arg[1]);
+}
+
+/* arg: axis. */
+static pl_node_t build_stack(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_node_t x[] = {param(g, c, 0), param(g, c, 1), param(g, c, 2)};
+    return pl_stack(g, x, c->params, (int)c->arg[0]);
+}
+
+/* Three parts along the last axis in another order; arg: their sizes. */
+static pl_node_t build_split(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t part[3];
+    if (pl_split(g, param(g, c, 0), -1, c->arg, 3, part) != PL_OK)
+        return part[0];
+    return pl_concat(g, (pl_node_t[]){part[2], part[0], part[1]}, 3, -1);
+}
+
+/* Rows 0, 7, 14, … of forty, more than one operation joins. */
+static pl_node_t build_many(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t x = param(g, c, 0), row[40];
+    for (int i = 0; i < 40; i++)
+        row[i] = pl_slice(g, x, 0, i * 7 % 40, i * 7 % 40 + 1);
+    return pl_concat(g, row, 40, 0);
+}
+
+static pl_node_t build_repeat(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_repeat(g, param(g, c, 0), c->arg);
+}
+
+/* Elements before and after two axes; p: the value. */
+static pl_node_t build_pad(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_pad(g, param(g, c, 0), c->arg, c->arg + 2, c->p);
+}
+
+static pl_node_t build_pad_reflect(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_pad_reflect(g, param(g, c, 0), c->arg, c->arg + 2);
+}
+
+/* arg: diagonal, upper. */
+static pl_node_t build_triangle(pl_graph_t *g, const operator_case_t *c)
+{
+    return (c->arg[1] ? pl_triu : pl_tril)(g, param(g, c, 0), c->arg[0]);
+}
+
+/* arg: number of axes, up to two sizes, linear. */
+static pl_node_t build_interpolate(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_interpolate(g, param(g, c, 0), c->arg + 1, (int)c->arg[0], c->arg[3]);
+}
+
+/* Images that a convolution made, in its own layout, padded and enlarged. */
+static pl_node_t build_frame(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_node_t inputs[] = {param(g, c, 0), param(g, c, 1)};
+    const int64_t before[] = {0, 0, 1, 2}, after[] = {0, 1, 0, 1}, sizes[] = {7, 11};
+    const pl_windows_t windows = {.kernel = {3, 3}};
+    pl_attr_t attr = {.groups = 1};
+    if (pl_window_resolve(g, "conv", inputs[0], &windows, false, &attr.window) != PL_OK)
+        return PL_NO_NODE;
+    pl_window_same(&attr.window);
+    pl_node_t x = pl_emit(g, PL_OP_conv, inputs, 2, &attr, NULL);
+    x = pl_pad(g, x, before, after, 0.5);
+    return pl_relu(g, pl_interpolate(g, x, sizes, 2, true));
+}
+
+/* arg: the factor, inverse. */
+static pl_node_t build_shuffle(pl_graph_t *g, const operator_case_t *c)
+{
+    return (c->arg[1] ? pl_pixel_unshuffle : pl_pixel_shuffle)(g, param(g, c, 0),
+                                                               c->arg[0]);
+}
+
+/* Of whose axes none is in its old place. */
+static pl_node_t build_turned(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_permute(g, param(g, c, 0), (int[]){3, 5, 1, 0, 2, 4});
+}
+
+static const char *const equations[] = {
+    "ij,jk->ik",  "bij,bjk->bik",   "bji,bjk->ibk",     "i,j->ij",      "bi,bi->b",
+    "bij,jk",     "abij,bkj->aibk", "ij,jk->k",         "bi, bi -> bi", "bhqd,bhkd->bhqk",
+    "abcde,eadf", "ij,ij->",        "xaby,xzbc->zcaby",
+};
+
+/* arg: the equation. */
+static pl_node_t build_einsum(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_einsum(g, equations[c->arg[0]], param(g, c, 0), param(g, c, 1));
+}
+
+/* Rows of a by constant indices, each with a factor. */
+static pl_node_t build_tensor(pl_graph_t *g, const operator_case_t *c)
+{
+    static const int64_t rows[] = {4, 0, 2, 2};
+    static const double factors[] = {0.5, -1, 2, 3};
+    const pl_node_t inputs[] = {pl_tensor(g, PL_I64, PL_SHAPE(4), rows), param(g, c, 0)};
+    return pl_mul(g, pl_emit(g, PL_OP_embedding, inputs, 2, NULL, NULL),
+                  pl_tensor(g, PL_F64, PL_SHAPE(4, 1), factors));
+}
+
+static pl_node_t build_arange(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_mul(g, param(g, c, 0), pl_arange(g, c->p, 0.25, c->arg[0]));
+}
+
 /* The product of arg[1] equal parts along arg[0]: their gradients join again. */
 static pl_node_t build_parts(pl_graph_t *g, const operator_case_t *c)
 {
@@ -360,8 +488,8 @@ static pl_node_t build_group_norm(pl_graph_t *g, const operator_case_t *c)
                            c->params > 1 ? param(g, c, 1) : pl_scalar(g, 1),
                            c->params > 2 ? param(g, c, 2) : pl_scalar(g, 0)};
     const pl_attr_t attr = {.a = c->p, .to = c->arg[0], .is_rms = c->arg[1]};
-    const pl_node_t y = pl_reshape(
-        g, pl_emit(g, PL_OP_layer_norm, inputs, 3, &attr, NULL), shape);
+    const pl_node_t y =
+        pl_reshape(g, pl_emit(g, PL_OP_layer_norm, inputs, 3, &attr, NULL), shape);
     return c->arg[2] ? pl_square(g, y) : y;
 }
 
@@ -714,6 +842,61 @@ const operator_case_t operator_cases[] = {
     {CASE("slice, the middle", slice, 1, S(2, 5, 3)), .arg = {1, 0, 2}},
     {CASE("slice, all parts", parts, 1, S(3, 8)), .arg = {1, 2}},
     {CASE("slice, three parts", parts, 1, S(2, 3, 6)), .arg = {-1, 3}},
+    {CASE("slice, every second", slice_step, 1, S(3, 5, 2)), .arg = {1, 0, 5, 2}},
+    {CASE("slice, every third, some left", slice_step, 1, S(3, 9)), .arg = {1, 1, 8, 3}},
+    {CASE("slice, backwards", slice_step, 1, S(3, 5)), .arg = {0, 2, -1, -1}},
+    {CASE("slice, backwards in steps", slice_step, 1, S(2, 7)), .arg = {-1, 5, 0, -2}},
+    {CASE("slice, six axes", slice, 1, S(2, 1, 3, 4, 2, 2)), .arg = {3, 1, 3}},
+    {CASE("permute, six axes", turned, 1, S(2, 3, 2, 4, 1, 3))},
+    {CASE("flip", flip, 1, S(2, 3, 4))},
+    {CASE("flip, two axes", flip, 1, S(2, 3, 4)), .arg = {2, 0, -1}},
+    {CASE("roll", roll, 1, S(2, 5)), .arg = {1, 2}},
+    {CASE("roll, back", roll, 1, S(4, 3)), .arg = {0, -5}},
+    {CASE("stack", stack, 3, S(2, 4), S(2, 4), S(2, 4)), .arg = {0}},
+    {CASE("stack, last axis", stack, 3, S(2, 4), S(2, 4), S(2, 4)), .arg = {-1}},
+    {CASE("split", split, 1, S(3, 7)), .arg = {1, 4, 2}},
+    {CASE("repeat", repeat, 1, S(2, 3, 4)), .arg = {2, 1, 3}},
+    {CASE("repeat, six axes", repeat, 1, S(2, 1, 2, 3)), .arg = {1, 5, 2, 2}},
+    {CASE("pad", pad, 1, S(3, 4)), .arg = {1, 2, 0, 3}, .p = -0.5},
+    {CASE("pad, one side", pad, 1, S(3, 4)), .arg = {0, 0, 2, 0}},
+    {CASE("pad_reflect", pad_reflect, 1, S(4, 5)), .arg = {3, 0, 1, 4}},
+    {CASE("pad and interpolate, images", frame, 2, S(2, 2, 4, 5), S(3, 2, 3, 3))},
+    {CASE("tril", triangle, 1, S(2, 4, 5))},
+    {CASE("tril, above", triangle, 1, S(4, 5)), .arg = {2}},
+    {CASE("triu", triangle, 1, S(5, 4)), .arg = {0, true}},
+    {CASE("triu, below", triangle, 1, S(2, 5, 4)), .arg = {-2, true}},
+    {CASE("interpolate, nearest", interpolate, 1, S(2, 3, 4, 5)), .arg = {2, 7, 3}},
+    {CASE("interpolate, larger", interpolate, 1, S(2, 3, 4, 5)), .arg = {2, 8, 13, true}},
+    {CASE("interpolate, smaller", interpolate, 1, S(2, 1, 9, 7)), .arg = {2, 4, 3, true}},
+    {CASE("interpolate, one axis", interpolate, 1, S(2, 3, 5)), .arg = {1, 12, 0, true}},
+    {CASE("interpolate, a size of 1", interpolate, 1, S(2, 1, 1, 6)),
+     .arg = {2, 3, 1, true}},
+    {CASE("pixel_shuffle", shuffle, 1, S(2, 8, 3, 2)), .arg = {2}},
+    {CASE("pixel_unshuffle", shuffle, 1, S(2, 2, 6, 3)), .arg = {3, true}},
+    {CASE("einsum, ij,jk->ik", einsum, 2, S(3, 4), S(4, 5)), .arg = {0}},
+    {CASE("einsum, bij,bjk->bik", einsum, 2, S(2, 3, 4), S(2, 4, 5)), .arg = {1}},
+    {CASE("einsum, bji,bjk->ibk", einsum, 2, S(2, 4, 3), S(1, 4, 5)), .arg = {2}},
+    {CASE("einsum, i,j->ij", einsum, 2, S(3), S(4)), .arg = {3}},
+    {CASE("einsum, bi,bi->b", einsum, 2, S(3, 4), S(3, 4)), .arg = {4}},
+    {CASE("einsum, bij,jk", einsum, 2, S(2, 3, 4), S(4, 5)), .arg = {5}},
+    {CASE("einsum, abij,bkj->aibk", einsum, 2, S(2, 3, 4, 5), S(3, 2, 5)), .arg = {6}},
+    {CASE("einsum, ij,jk->k", einsum, 2, S(3, 4), S(4, 5)), .arg = {7}},
+    {CASE("einsum, bi, bi -> bi", einsum, 2, S(3, 1), S(3, 4)), .arg = {8}},
+    {CASE("einsum, bhqd,bhkd->bhqk", einsum, 2, S(2, 1, 4, 3), S(1, 2, 5, 3)),
+     .arg = {9}},
+    {CASE("einsum, abcde,eadf", einsum, 2, S(2, 3, 2, 2, 3), S(3, 2, 2, 4)), .arg = {10}},
+    {CASE("einsum, ij,ij->", einsum, 2, S(3, 1), S(3, 4)), .arg = {11}},
+    {CASE("einsum, xaby,xzbc->zcaby", einsum, 2, S(2, 3, 4, 2), S(2, 3, 1, 2)),
+     .arg = {12}},
+    {CASE("constant tensors", tensor, 1, S(5, 3))},
+    {CASE("arange", arange, 1, S(3, 6)), .arg = {6}, .p = -1},
+    {CASE("add, six axes", add, 2, S(2, 1, 2, 1, 3, 2), S(3, 1, 2, 1, 2))},
+    {CASE("sum, six axes", sum, 1, S(2, 3, 2, 2, 3, 2)), .arg = {2, 1, -2}},
+    {CASE("softmax, six axes", softmax, 1, S(2, 1, 2, 3, 1, 5))},
+    {CASE("matmul, six axes", matmul, 2, S(2, 1, 2, 1, 3, 4), S(1, 2, 1, 2, 4, 2))},
+    {CASE("concat, six axes", concat, 2, S(1, 2, 1, 2, 1, 3), S(1, 2, 1, 4, 1, 3)),
+     .arg = {3}},
+    {CASE("concat, forty", many, 1, S(40, 3))},
     {CASE("concat", concat, 2, S(2, 3), S(4, 3)), .arg = {0}},
     {CASE("concat, columns", concat, 3, S(2, 3), S(2, 1), S(2, 4)), .arg = {1}},
     {CASE("range", range, 1, S(7, 3)), .arg = {5}},
@@ -837,8 +1020,7 @@ const operator_case_t operator_cases[] = {
     {CASE("rms_norm", group_norm, 2, S(4, 37), S(37)), .p = 1e-5, .arg = {0, true}},
     {CASE("rms_norm, no weights", group_norm, 1, S(3, 18)), .p = 1e-5,
      .arg = {0, true, true}},
-    {CASE("group_norm", group_norm, 3, S(3, 6, 4, 5), S(6), S(6)), .p = 1e-5,
-     .arg = {2}},
+    {CASE("group_norm", group_norm, 3, S(3, 6, 4, 5), S(6), S(6)), .p = 1e-5, .arg = {2}},
     {CASE("group_norm, no space", group_norm, 3, S(5, 6), S(6), S(6)), .p = 1e-5,
      .arg = {3}},
     {CASE("group_norm, one group", group_norm, 3, S(2, 3, 37), S(3), S(3)), .p = 1e-5,

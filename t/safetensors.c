@@ -230,7 +230,7 @@ static void hostile_numbers_are_refused(void)
     REFUSED(T("[2]", "[0,9223372036854775807]"), 8, "does not match", "an end far away");
     REFUSED(T("[3]", "[0,8]"), 8, "tensor 'a' has 8 bytes",
             "a size that is not the shape's");
-    REFUSED(T("[1,1,1,1,1,2]", "[0,8]"), 8, "at most 5 axes", "six axes");
+    REFUSED(T("[1,1,1,1,1,1,2]", "[0,8]"), 8, "at most 6 axes", "seven axes");
     uint8_t file[16] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
     pl_safetensors_t open;
     is_int(pl_safetensors_read(file, 16, "file", &open, &err), PL_EFORMAT,

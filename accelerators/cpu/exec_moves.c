@@ -1,5 +1,5 @@
-/* exec_moves.c - copies by strides: permute, concat, slice_grad, broadcast of whole
- * numbers, range */
+/* exec_moves.c - copies by strides: permute, concat, pad, broadcast of whole numbers;
+ * also range and interpolate */
 #include <string.h>
 
 #include "accelerators/cpu/parallel.h"
@@ -7,14 +7,18 @@
 #include "accelerators/plan/view.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "tensor/operators.h"
 
-/* A few copies into one output; run_moves() sets job.x and job.y. */
+/* Copies into one output, which has `fill` elsewhere; run_moves() sets job.x and
+ * job.y. */
 typedef struct moves {
     int count;
+    int64_t filled;                        /* elements that get `fill` before [0: none] */
+    char fill[8];                          /* one element */
     struct {
         pl_move_job_t job;
         int64_t from, to;                  /* elements into input k and into the output */
-    } move[PL_OP_INPUTS];
+    } move[];
 } moves_t;
 
 /* Drops axes of size 1 and merges axes that are contiguous on both sides; at least two
@@ -51,12 +55,27 @@ static void add_move(moves_t *m, const pl_view_t *from, const pl_view_t *to, int
     m->move[m->count++].to = to->offset;
 }
 
+typedef struct fill {
+    char *to;
+    const char *element;
+    int size;
+} fill_t;
+
+static void fill_piece(const void *of, int64_t from, int64_t to)
+{
+    const fill_t *fill = of;
+    for (int64_t i = from; i < to; i++)
+        memcpy(fill->to + i * fill->size, fill->element, (size_t)fill->size);
+}
+
 static int run_moves(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     (void)err;
     const moves_t *m = s->own;
-    if (s->op.code == PL_OP_slice_grad)
-        memset(pl_out(s, f, 0), 0, (size_t)s->size[0]);
+    const fill_t fill = {pl_out(s, f, 0), m->fill, m->move[0].job.size};
+    if (m->filled)
+        pl_parallel_run(f->pool, m->filled < PL_PARALLEL_MIN ? 1 : f->threads, m->filled,
+                        1, fill_piece, &fill);
     for (int k = 0; k < m->count; k++) {
         pl_move_job_t job = m->move[k].job;
         job.x = (const char *)pl_in(s, f, k) + m->move[k].from * job.size;
@@ -70,9 +89,9 @@ static int run_moves(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error
     return PL_OK;
 }
 
-static moves_t *moves_new(pl_exec_op_t *s, pl_error_t *err)
+static moves_t *moves_new(pl_exec_op_t *s, int count, pl_error_t *err)
 {
-    moves_t *m = s->own = pl_alloc(sizeof *m);
+    moves_t *m = s->own = pl_alloc(sizeof *m + (size_t)count * sizeof *m->move);
     s->run = run_moves;
     if (!m)
         pl_no_memory(err);
@@ -87,7 +106,7 @@ static int element_size(const pl_builder_t *b, const pl_exec_op_t *s)
 /* A permute, or a broadcast of whole numbers; a broadcast of float32 is element-wise. */
 static int prepare_copy(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
-    moves_t *m = moves_new(s, err);
+    moves_t *m = moves_new(s, 1, err);
     if (!m)
         return PL_ENOMEM;
     const pl_shape_t shape = pl_exec_op_out(b, s, 0);
@@ -101,7 +120,7 @@ static int prepare_copy(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 
 static int prepare_concat(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
-    moves_t *m = moves_new(s, err);
+    moves_t *m = moves_new(s, s->op.input_count, err);
     if (!m)
         return PL_ENOMEM;
     const pl_view_t whole = pl_view_whole(s->op.output[0], pl_exec_op_out(b, s, 0));
@@ -109,24 +128,41 @@ static int prepare_concat(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *er
     for (int k = 0; k < s->op.input_count; k++) {
         const pl_view_t *from = &b->lowered->view[s->op.attr.from + k];
         const int64_t length = from->shape.dim[s->op.attr.axis];
-        pl_view_t to = pl_view_slice(&whole, s->op.attr.axis, at, at + length);
+        pl_view_t to = pl_view_slice(&whole, s->op.attr.axis, at, length, 1);
         add_move(m, from, &to, element_size(b, s));
         at += length;
     }
     return PL_OK;
 }
 
-static int prepare_slice_grad(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+/* One element of a type; whole numbers are rounded towards zero. */
+static void set_element(char element[8], pl_dtype_t dtype, double value)
 {
-    moves_t *m = moves_new(s, err);
+    const double whole = value >= -0x1p63 && value < 0x1p63 ? value : 0;
+    if (dtype == PL_I32)
+        memcpy(element, &(int32_t){(int32_t)(int64_t)whole}, 4);
+    else if (dtype == PL_I64)
+        memcpy(element, &(int64_t){(int64_t)whole}, 8);
+    else if (dtype == PL_U8)
+        memcpy(element, &(uint8_t){(uint8_t)(int64_t)whole}, 1);
+    else
+        memcpy(element, &(float){(float)value}, 4);
+}
+
+static int prepare_pad(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    moves_t *m = moves_new(s, 1, err);
     if (!m)
         return PL_ENOMEM;
-    const pl_view_t from = pl_view_whole(s->op.input[0], pl_exec_op_in(b, s, 0));
-    const pl_view_t whole = pl_view_whole(s->op.output[0], pl_exec_op_out(b, s, 0));
-    const pl_view_t to = pl_view_slice(&whole, s->op.attr.axis, s->op.attr.from,
-                                       s->op.attr.to);
+    const pl_view_t from = pl_view_whole(s->op.input[0], pl_exec_op_in(b, s, 0)),
+                    whole = pl_view_whole(s->op.output[0], pl_exec_op_out(b, s, 0));
+    pl_view_t to = whole;
+    for (int i = 0; i < from.shape.rank; i++)
+        to = pl_view_slice(&to, i, s->op.attr.at[i], from.shape.dim[i],
+                           s->op.attr.step[i]);
     add_move(m, &from, &to, element_size(b, s));
-    s->size[0] = pl_elements(whole.shape) * element_size(b, s);
+    m->filled = pl_elements(whole.shape);
+    set_element(m->fill, b->lowered->graph.value[s->op.output[0]].dtype, s->op.attr.a);
     return PL_OK;
 }
 
@@ -134,8 +170,11 @@ static int run_range(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error
 {
     (void)err;
     int32_t *to = pl_out(s, f, 0);
-    for (int64_t i = 0; i < s->size[0]; i++)
+    float *numbers = pl_out(s, f, 0);
+    for (int64_t i = 0; i < s->size[0] && s->dtype == PL_I32; i++)
         to[i] = (int32_t)i;
+    for (int64_t i = 0; i < s->size[0] && s->dtype != PL_I32; i++)
+        numbers[i] = (float)(s->op.attr.a + s->op.attr.b * (double)i);
     return PL_OK;
 }
 
@@ -143,12 +182,74 @@ static int prepare_range(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err
 {
     (void)err;
     s->size[0] = pl_elements(pl_exec_op_out(b, s, 0));
+    s->dtype = b->lowered->graph.value[s->op.output[0]].dtype;
     s->run = run_range;
     return PL_OK;
 }
 
+/* ---- interpolate ---- */
+
+static int run_interpolate(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                           pl_error_t *err)
+{
+    (void)err;
+    pl_interpolate_job_t job = *(const pl_interpolate_job_t *)s->own;
+    job.x = pl_in(s, f, 0);
+    job.y = pl_out(s, f, 0);
+    const bool is_small = s->size[0] * job.inner < PL_PARALLEL_MIN;
+    pl_parallel_run(f->pool, is_small ? 1 : f->threads, s->size[0], 1,
+                    f->kernels->interpolate, &job);
+    return PL_OK;
+}
+
+/* The terms of each element of the result, in order.  In the gradient, source and result
+ * are exchanged: a counting sort keeps the order of dy. */
+static int prepare_interpolate(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    const pl_shape_t x = pl_exec_op_in(b, s, 0), y = pl_exec_op_out(b, s, 0);
+    const int axis = s->op.attr.axis;
+    const bool back = s->op.code == PL_OP_interpolate_grad;
+    const int64_t size = x.dim[axis], count = y.dim[axis], fine = back ? size : count;
+    pl_interpolate_job_t *job = s->own =
+        pl_alloc(sizeof *job + (size_t)fine * 2 * sizeof *job->term
+                 + (size_t)(count + 2) * sizeof *job->first);
+    if (!job)
+        return pl_no_memory(err);
+    *job = (pl_interpolate_job_t){.size = size, .count = count, .inner = 1};
+    job->term = (pl_interpolate_term_t *)(job + 1);
+    job->first = (int32_t *)(job->term + fine * 2);
+    for (int i = axis + 1; i < x.rank; i++)
+        job->inner *= x.dim[i];
+    for (int pass = 0; pass < 2; pass++) {
+        /* first[k + 2] counts the terms of k, then first[k + 1] is where its next is. */
+        for (int64_t j = 0; j < fine; j++) {
+            const pl_interpolate_source_t of =
+                pl_interpolate_source(s->op.attr.linear, back ? count : size,
+                                      back ? size : count, j);
+            for (int k = 0; k < 2; k++) {
+                const int64_t source = k ? of.high : of.low;
+                const double weight = k ? of.share : 1 - of.share;
+                int32_t *at = &job->first[(back ? source : j) + (pass ? 1 : 2)];
+                if (pass && weight != 0)
+                    job->term[*at] = (pl_interpolate_term_t){(int32_t)(back ? j : source),
+                                                             (float)weight};
+                *at += weight != 0;
+            }
+        }
+        for (int64_t k = 0; k < count && !pass; k++)
+            job->first[k + 2] += job->first[k + 1];
+    }
+    s->size[0] = pl_rows(x, x.rank - axis) * count;
+    s->run = run_interpolate;
+    return PL_OK;
+}
+
 const pl_prepare_t pl_prepare_moves[PL_OPCODES] = {
-    [PL_OP_broadcast] = prepare_copy,        [PL_OP_concat] = prepare_concat,
-    [PL_OP_permute] = prepare_copy,          [PL_OP_range] = prepare_range,
-    [PL_OP_slice_grad] = prepare_slice_grad,
+    [PL_OP_broadcast] = prepare_copy,
+    [PL_OP_concat] = prepare_concat,
+    [PL_OP_pad] = prepare_pad,
+    [PL_OP_permute] = prepare_copy,
+    [PL_OP_range] = prepare_range,
+    [PL_OP_interpolate] = prepare_interpolate,
+    [PL_OP_interpolate_grad] = prepare_interpolate,
 };

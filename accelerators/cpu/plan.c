@@ -18,9 +18,10 @@
 /* Place of a value: `index` is the region, batch field, scalar slot or constant, `offset`
  * in bytes. */
 typedef struct value_buffer {
-    enum { NOWHERE, IN_ARENA, IN_REGION, IN_INPUT, IN_SCALAR, IN_CONSTANT } in;
+    enum { NOWHERE, IN_ARENA, IN_REGION, IN_INPUT, IN_SCALAR, IN_CONSTANT, IN_TENSOR } in;
     int index;
     size_t offset, bytes;
+    pl_constant_tensor_t *tensor;                           /* counted */
 } value_buffer_t;
 
 typedef struct fetch {
@@ -187,6 +188,10 @@ static int allocate_value(cpu_compiler_t *c, int32_t value, pl_error_t *err)
         buffer->index = allocation->root;
         c->plan->constant[buffer->index] = (float)root->constant;
         return PL_OK;
+    case PL_FROM_TENSOR:
+        buffer->in = IN_TENSOR;
+        buffer->tensor = pl_object_ref(root->tensor);
+        return PL_OK;
     default: return pl_fail(err, PL_EBUG, "a value of the graph has no memory");
     }
 }
@@ -337,6 +342,8 @@ void pl_cpu_discard(void *self, pl_plan_t *plan)
         else
             pl_free(plan->exec_op[i].own);
     pl_float64_plan_free(plan->wide);
+    for (int v = 0; v < plan->values && plan->buffer; v++)
+        pl_object_unref(plan->buffer[v].tensor);
     pl_free(plan->exec_op);
     pl_free(plan->span);
     pl_free(plan->buffer);
@@ -368,6 +375,8 @@ static int resolve(const pl_cpu_t *cpu, pl_plan_t *plan, const pl_replay_t *repl
             plan->at[v] = cpu->region[p->index].data + p->offset;
         if (p->in == IN_CONSTANT)
             plan->at[v] = (char *)&plan->constant[p->index];
+        if (p->in == IN_TENSOR)
+            plan->at[v] = (char *)p->tensor->data;
     }
     plan->generation = cpu->generation;
     for (int k = 0; k < PL_STEP_SCALARS; k++)

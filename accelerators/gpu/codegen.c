@@ -273,37 +273,38 @@ void gpu_define_counters(gpu_codegen_t *t, const char *name, int64_t count)
 }
 
 const char *gpu_index_text(const pl_view_t *view, const char *element, bool narrow,
-                           char text[512])
+                           char text[GPU_INDEX_TEXT])
 {
     const pl_view_t v = pl_view_merged(view);
     int length = 0;
     int64_t inner = 1;
     if (v.offset)
-        length = snprintf(text, 512, "%lld", (long long)v.offset);
+        length = snprintf(text, GPU_INDEX_TEXT, "%lld", (long long)v.offset);
     for (int k = v.shape.rank - 1; k >= 0; k--) {
         if (v.stride[k]) {
-            length += snprintf(text + length, 512 - (size_t)length, "%s(int64_t)(%s(%s)",
-                               length ? " + " : "", narrow ? "(uint32_t)" : "", element);
+            length += snprintf(text + length, GPU_INDEX_TEXT - (size_t)length,
+                               "%s(int64_t)(%s(%s)", length ? " + " : "",
+                               narrow ? "(uint32_t)" : "", element);
             if (inner > 1)
-                length += snprintf(text + length, 512 - (size_t)length, " / %lld",
-                                   (long long)inner);
+                length += snprintf(text + length, GPU_INDEX_TEXT - (size_t)length,
+                                   " / %lld", (long long)inner);
             if (k > 0)
-                length += snprintf(text + length, 512 - (size_t)length, " %% %lld",
-                                   (long long)v.shape.dim[k]);
-            length += snprintf(text + length, 512 - (size_t)length, ") * %lld",
+                length += snprintf(text + length, GPU_INDEX_TEXT - (size_t)length,
+                                   " %% %lld", (long long)v.shape.dim[k]);
+            length += snprintf(text + length, GPU_INDEX_TEXT - (size_t)length, ") * %lld",
                                (long long)v.stride[k]);
         }
         inner *= v.shape.dim[k];
     }
     if (!length)
-        snprintf(text, 512, "0");
+        snprintf(text, GPU_INDEX_TEXT, "0");
     return text;
 }
 
 void gpu_define_index(gpu_codegen_t *t, const char *word, const char *element,
                       const pl_view_t *view)
 {
-    char text[512];
+    char text[GPU_INDEX_TEXT];
     gpu_define(t, word, "(%s)",
                gpu_index_text(view, element, pl_elements(view->shape) <= INT32_MAX,
                               text));
@@ -524,6 +525,9 @@ gpu_buffer_t gpu_buffer_of(const gpu_codegen_t *t, int32_t value)
         buffer.offset = (size_t)allocation->offset * width;
     } else if (root->source == PL_FROM_INPUT) {
         buffer.at = GPU_IN_INPUT;
+        buffer.index = root->index;
+    } else if (root->source == PL_FROM_TENSOR) {
+        buffer.at = GPU_IN_TENSOR;
         buffer.index = root->index;
     } else {
         buffer.at = GPU_IN_REGION;

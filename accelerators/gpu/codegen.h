@@ -25,6 +25,7 @@ typedef struct gpu_buffer {
         GPU_IN_RECORD,       /* results of a replay: control_t, and the sums of metrics */
         GPU_IN_SCRATCH,      /* of one unit */
         GPU_IN_GRADS_BACKUP,  /* gradients of a replay that is skipped */
+        GPU_IN_TENSOR,       /* constant tensor `index` of the device */
         GPU_IN_COUNTER,      /* zeros, for is_last_group() */
     } at;
     int index;
@@ -181,9 +182,11 @@ bool gpu_is_allocated(const gpu_codegen_t *t, int32_t value);
 /* WORD: the index of element `element` by the strides of a view: "i / 64 % 10 * 3". */
 void gpu_define_index(gpu_codegen_t *t, const char *word, const char *element,
                       const pl_view_t *view);
+/* Bytes of an index of PL_DIMS axes as text. */
+enum { GPU_INDEX_TEXT = 640 };
 /* The same as text; `narrow`: with divisions in 32 bits, which are cheaper. */
 const char *gpu_index_text(const pl_view_t *view, const char *element, bool narrow,
-                           char text[512]);
+                           char text[GPU_INDEX_TEXT]);
 
 /* The memory of a value, which is its root's. */
 gpu_buffer_t gpu_buffer_of(const gpu_codegen_t *t, int32_t value);

@@ -1,4 +1,8 @@
-/* codegen_move.c - copies by strides as kernels: permute, concat, slice_grad, range */
+/* codegen_move.c - moves of elements as kernels: permute, concat, pad, range,
+ * interpolate */
+#include <stdio.h>
+#include <string.h>
+
 #include "accelerators/gpu/codegen.h"
 
 static void print_copy(gpu_codegen_t *t, int64_t n)
@@ -25,29 +29,69 @@ pl_view_t gpu_concat_part(const gpu_codegen_t *t, const pl_op_t *concat, int k)
     int64_t from = 0;
     for (int i = 0; i < k; i++)
         from += view[i].shape.dim[axis];
-    return pl_view_slice(&whole, axis, from, from + view[k].shape.dim[axis]);
+    return pl_view_slice(&whole, axis, from, view[k].shape.dim[axis], 1);
 }
 
-static void print_slice_grad(gpu_codegen_t *t, const pl_op_t *op)
+/* P0(i), P1(i), …: the element of x along each axis, times the step, that would be element
+ * i of the result.  There is none if one is no multiple of its step or outside x. */
+static void print_pad(gpu_codegen_t *t, const pl_op_t *op)
 {
-    const pl_shape_t x = t->g->value[op->output[0]].shape;
-    const int axis = op->attr.axis < 0 ? op->attr.axis + x.rank : op->attr.axis;
-    const int64_t size = x.dim[axis], length = t->g->value[op->input[0]].shape.dim[axis];
-    int64_t inner = 1;
-    for (int k = axis + 1; k < x.rank; k++)
-        inner *= x.dim[k];
-    gpu_kernel_begin(t, "slice_grad");
-    gpu_define_load(t, "DY", op->input[0]);
+    const pl_value_t *y = &t->g->value[op->output[0]];
+    const pl_view_t whole = pl_view_whole(0, y->shape),
+                    x = pl_view_whole(0, t->g->value[op->input[0]].shape);
+    char is_inside[512] = "1", at[512] = "0", number[40];
+    gpu_kernel_begin(t, "pad");
+    gpu_define_load(t, "X", op->input[0]);
     gpu_define_store(t, "PUT", op->output[0]);
-    gpu_define(t, "AXIS(i)", "((i) / %lld %% %lld - %lld)", (long long)inner,
-               (long long)size, (long long)op->attr.from);
-    gpu_define(
-        t, "FROM(i)",
-        "(AXIS(i) >= 0 && AXIS(i) < %lld ? DY(((i) / %lld * %lld + AXIS(i)) * %lld + "
-        "(i) %% %lld) : (real)0)",
-        (long long)length, (long long)(inner * size), (long long)length, (long long)inner,
-        (long long)inner);
-    print_copy(t, pl_elements(x));
+    for (int k = 0; k < y->shape.rank; k++) {
+        const int64_t step = op->attr.step[k], distance = step < 0 ? -step : step;
+        const size_t inside_end = strlen(is_inside), at_end = strlen(at);
+        char word[8];
+        snprintf(word, sizeof word, "P%d(i)", k);
+        gpu_define(t, word, "(((i) / %lld %% %lld - %lld) * %d)",
+                   (long long)whole.stride[k], (long long)y->shape.dim[k],
+                   (long long)op->attr.at[k], step < 0 ? -1 : 1);
+        if (x.shape.dim[k] != y->shape.dim[k] || step != 1)
+            snprintf(is_inside + inside_end, sizeof is_inside - inside_end,
+                     " && %s >= 0 && %s %% %lld == 0 && %s / %lld < %lld", word, word,
+                     (long long)distance, word, (long long)distance,
+                     (long long)x.shape.dim[k]);
+        snprintf(at + at_end, sizeof at - at_end, " + %s / %lld * %lld", word,
+                 (long long)distance, (long long)x.stride[k]);
+    }
+    if (pl_is_float(y->dtype))
+        gpu_define(t, "FILL", "((real)%s)", gpu_number(t, op->attr.a, number));
+    else
+        gpu_define(t, "FILL", "%lld", (long long)op->attr.a);
+    gpu_define(t, "FROM(i)", "(%s ? X(%s) : FILL)", is_inside, at);
+    print_copy(t, pl_elements(y->shape));
+}
+
+/* LOW(j) and SHARE(j): as pl_interpolate_source(). */
+static void print_interpolate(gpu_codegen_t *t, const pl_op_t *op)
+{
+    const bool back = op->code == PL_OP_interpolate_grad;
+    const int axis = op->attr.axis;
+    const pl_shape_t x = t->g->value[op->input[0]].shape,
+                     y = t->g->value[op->output[0]].shape;
+    gpu_kernel_begin(t, pl_operators[op->code].name);
+    gpu_define_load(t, "X", op->input[0]);
+    gpu_define_store(t, "PUT", op->output[0]);
+    gpu_define_number(t, "N", pl_elements(y));
+    gpu_define_number(t, "INNER", pl_view_whole(0, y).stride[axis]);
+    gpu_define_number(t, "OLD", (back ? y : x).dim[axis]);
+    gpu_define_number(t, "NEW", (back ? x : y).dim[axis]);
+    gpu_define_number(t, "LINEAR", op->attr.linear);
+    if (op->attr.linear) {
+        gpu_define(t, "POSITION(j)",
+                   "((2 * (j) + 1) * OLD > NEW ? (2 * (j) + 1) * OLD - NEW : 0)");
+        gpu_define(t, "LOW(j)", "(POSITION(j) / (2 * NEW))");
+        gpu_define(t, "SHARE(j)", "((real)(POSITION(j) %% (2 * NEW)) / (real)(2 * NEW))");
+    } else {
+        gpu_define(t, "LOW(j)", "((j) * OLD / NEW)");
+        gpu_define(t, "SHARE(j)", "((real)0)");
+    }
+    gpu_print_elementwise(t, pl_operators[op->code].name, pl_elements(y));
 }
 
 /* A permute, or the broadcast of another type than a floating-point number. */
@@ -65,6 +109,7 @@ bool gpu_print_move(gpu_codegen_t *t, int i)
     const pl_shape_t x = t->g->value[op->input[0]].shape,
                      y = t->g->value[op->output[0]].shape;
     pl_view_t view;
+    char from[40], step[40];
     switch (op->code) {
     case PL_OP_permute: print_view(t, op, &t->view[op->attr.from]); return true;
     case PL_OP_broadcast:
@@ -83,10 +128,16 @@ bool gpu_print_move(gpu_codegen_t *t, int i)
             print_copy(t, pl_elements(part->shape));
         }
         return true;
-    case PL_OP_slice_grad: print_slice_grad(t, op); return true;
+    case PL_OP_pad: print_pad(t, op); return true;
+    case PL_OP_interpolate:
+    case PL_OP_interpolate_grad: print_interpolate(t, op); return true;
     case PL_OP_range:
         gpu_kernel_begin(t, "range");
-        gpu_define(t, "FROM(i)", "(i)");
+        if (op->attr.dtype == PL_I32)
+            gpu_define(t, "FROM(i)", "(i)");
+        else
+            gpu_define(t, "FROM(i)", "((real)%s + (real)%s * (real)(i))",
+                       gpu_number(t, op->attr.a, from), gpu_number(t, op->attr.b, step));
         gpu_define_store(t, "PUT", op->output[0]);
         print_copy(t, pl_elements(y));
         return true;

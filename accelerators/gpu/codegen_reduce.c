@@ -57,7 +57,7 @@ static pl_view_t axes_of(pl_shape_t shape, unsigned axes, bool in)
 /* Where element i of a row lies: AT(row, i). */
 static void define_at(gpu_codegen_t *t, const pl_view_t *kept, const pl_view_t *inner)
 {
-    char row[512], i[512];
+    char row[GPU_INDEX_TEXT], i[GPU_INDEX_TEXT];
     gpu_define(t, "AT(row, i)", "(%s + %s)",
                gpu_index_text(kept, "row", pl_elements(kept->shape) <= INT32_MAX, row),
                gpu_index_text(inner, "i", pl_elements(inner->shape) <= INT32_MAX, i));

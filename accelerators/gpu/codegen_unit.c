@@ -101,7 +101,8 @@ static int load(gpu_unit_t *u, int32_t root, const pl_view_t *repeat)
     const int a = gpu_argument(t, &buffer, gpu_type(v->dtype), false), r = u->registers++;
     const char *suffix = gpu_suffix(v->dtype);
     const bool repeats = repeat->shape.rank > 0;
-    char index[512], next[512];       /* of the element that element i, or i + k, reads */
+    /* Of the element that element i, or i + k, reads. */
+    char index[GPU_INDEX_TEXT], next[GPU_INDEX_TEXT];
     const reads_t reads = !repeats ? READS_FOUR
                           : !gpu_is_aligned(&buffer, v->dtype)
                                   && reads_of(repeat) != READS_ONE
@@ -437,7 +438,7 @@ static bool define_concat_part(gpu_codegen_t *t, const char *word, int32_t value
     }
     if (!op)
         return false;
-    char place[512];
+    char place[GPU_INDEX_TEXT];
     const pl_view_t part = gpu_concat_part(t, op, k);
     const pl_dtype_t dtype = t->g->value[op->output[0]].dtype;
     gpu_buffer_t buffer = gpu_buffer_of(t, op->output[0]);

@@ -389,6 +389,8 @@ static int prepare(gpu_compiler_t *c, const pl_graph_t *g, pl_error_t *err)
                                .front = gpu_product_before,
                                .user = c->plan};
     int code = pl_graph_copy(&c->graph, g, err);
+    if (code == PL_OK)
+        code = gpu_tensors_put(c->gpu, &c->graph, err);
     if (code == PL_OK) {
         pl_rewrite(&c->graph);
         code = pl_lower(&c->lowered, &c->graph, err);

@@ -42,7 +42,9 @@ static bool takes_any(pl_opcode_t code)
     case PL_OP_embedding_grad:
     case PL_OP_permute:
     case PL_OP_concat:
-    case PL_OP_slice_grad: return true;
+    case PL_OP_pad:
+    case PL_OP_interpolate:
+    case PL_OP_interpolate_grad: return true;
     default: return false;
     }
 }

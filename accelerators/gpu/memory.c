@@ -85,10 +85,12 @@ static void user_add(user_t *list, int *count, const char *what, size_t bytes)
 static int fail_memory(const pl_gpu_t *gpu, const char *what, pl_error_t *err)
 {
     const pl_gpu_memory_t *m = gpu->memory;
-    user_t list[GPU_REGIONS + 3];
+    user_t list[GPU_REGIONS + 4];
     int count = 0;
     user_add(list, &count, "values of a step", m->arena.bytes);
     user_add(list, &count, "kernels' scratch", m->scratch.bytes);
+    for (int k = 0; k < m->tensors; k++)
+        user_add(list, &count, "constants", m->tensor[k].block.bytes);
     for (int set = 0; set < GPU_SETS; set++)
         for (int k = 0; k < PL_FIELDS; k++)
             user_add(list, &count, "batches", m->set[set].input[k].bytes);
@@ -192,6 +194,13 @@ static void plans_memory_free(pl_gpu_t *gpu)
         for (int k = 0; k < PL_FIELDS; k++)
             block_free(gpu, &m->set[set].input[k]);
     }
+    for (int k = 0; k < m->tensors; k++) {
+        block_free(gpu, &m->tensor[k].block);
+        pl_object_unref(m->tensor[k].of);
+    }
+    pl_free(m->tensor);
+    m->tensor = NULL;
+    m->tensors = m->tensor_capacity = 0;
 }
 
 void gpu_memory_shrink(pl_gpu_t *gpu)
@@ -235,6 +244,7 @@ pl_device_ptr_t gpu_address(const pl_gpu_t *gpu, const gpu_buffer_t *buffer, int
     case GPU_IN_REGION: return m->region[buffer->index].block.address + buffer->offset;
     case GPU_IN_FLOATS: return m->region[buffer->index].floats.address + buffer->offset;
     case GPU_IN_INPUT: return m->set[set].input[buffer->index].address + buffer->offset;
+    case GPU_IN_TENSOR: return m->tensor[buffer->index].block.address + buffer->offset;
     case GPU_IN_STEP: return m->set[set].step.address;
     case GPU_IN_GRADS_BACKUP: return m->grads_backup.address;
     case GPU_IN_COUNTER: return m->counters.address;
@@ -242,6 +252,39 @@ pl_device_ptr_t gpu_address(const pl_gpu_t *gpu, const gpu_buffer_t *buffer, int
     case GPU_IN_RECORD: return m->set[set].record.address + buffer->offset;
     default: return m->scratch.address + buffer->offset;
     }
+}
+
+/* ---- Constant tensors ---- */
+
+int gpu_tensors_put(pl_gpu_t *gpu, pl_graph_t *g, pl_error_t *err)
+{
+    pl_gpu_memory_t *m = gpu->memory;
+    int code = PL_OK;
+    for (int i = 0; i < g->value_count && code == PL_OK; i++) {
+        pl_constant_tensor_t *of = g->value[i].tensor;
+        int k = 0;
+        while (k < m->tensors && m->tensor[k].of != of)
+            k++;
+        g->value[i].index = of ? k : g->value[i].index;
+        if (!of || k < m->tensors)
+            continue;
+        if (PL_GROW(m->tensor, m->tensors, m->tensor_capacity) != PL_OK)
+            return pl_no_memory(err);
+        m->tensor[k] = (gpu_tensor_t){.of = pl_object_ref(of)};
+        m->tensors++;
+        code = gpu_reserve(gpu, &m->tensor[k].block, of->bytes, false, "constants", err);
+        if (code == PL_OK)
+            code = gpu->backend->copy_in(gpu, PL_STREAM_MAIN, m->tensor[k].block.address,
+                                         of->data, of->bytes, err);
+        if (code == PL_OK)
+            code = gpu->backend->finish(gpu, PL_STREAM_MAIN, err);
+        if (code != PL_OK) {
+            block_free(gpu, &m->tensor[k].block);
+            pl_object_unref(m->tensor[k].of);
+            m->tensors--;
+        }
+    }
+    return code;
 }
 
 /* ---- Regions ---- */

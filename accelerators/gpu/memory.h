@@ -29,6 +29,12 @@ typedef struct gpu_set {
     pl_event_t *left;              /* the record is copied: the set may be filled again */
 } gpu_set_t;
 
+/* A constant tensor, for all plans that read it. */
+typedef struct gpu_tensor {
+    pl_constant_tensor_t *of;                               /* counted */
+    gpu_block_t block;
+} gpu_tensor_t;
+
 typedef struct pl_gpu_memory {
     gpu_region_t region[GPU_REGIONS];
     bool low_is_fresh;                        /* GPU_REGION_LOW equals the parameters */
@@ -36,6 +42,8 @@ typedef struct pl_gpu_memory {
                                                        another */
     gpu_block_t grads_backup;                 /* gradients, while a skipped replay runs */
     gpu_set_t set[GPU_SETS];
+    gpu_tensor_t *tensor;                                   /* [tensors] */
+    int tensors, tensor_capacity;
     void *staging;                                      /* of the host, for conversions */
     size_t staging_bytes;
     unsigned generation;                                    /* grows when memory moves */
@@ -56,6 +64,10 @@ int gpu_reserve(pl_gpu_t *gpu, gpu_block_t *block, size_t bytes, bool zeroed,
                 const char *what, pl_error_t *err);
 /* Waits until all streams have run their work. */
 int gpu_drain(pl_gpu_t *gpu, pl_error_t *err);
+
+/* Copies the constant tensors of a graph to the device, once each, and sets the index of
+ * its values that are one. */
+int gpu_tensors_put(pl_gpu_t *gpu, pl_graph_t *g, pl_error_t *err);
 
 /* GPU_REGION_LOW, in halves of that type. */
 int gpu_reserve_low(pl_gpu_t *gpu, pl_dtype_t dtype, pl_error_t *err);

@@ -176,15 +176,13 @@ static pl_shape_t shape_to_last(pl_shape_t s)
 static int32_t add_to_last(lowering_t *l, const pl_op_t *for_op, int32_t value)
 {
     return l->failed ? value
-                     : add_permuted(l, for_op, value,
-                                    to_last[shape_in(l, value).rank]);
+                     : add_permuted(l, for_op, value, to_last[shape_in(l, value).rank]);
 }
 
 static int32_t add_from_last(lowering_t *l, const pl_op_t *for_op, int32_t value)
 {
     return l->failed ? value
-                     : add_permuted(l, for_op, value,
-                                    from_last[shape_in(l, value).rank]);
+                     : add_permuted(l, for_op, value, from_last[shape_in(l, value).rank]);
 }
 
 /* Convolutions and pools; `images` is a mask of the inputs that are images. All outputs
@@ -195,9 +193,8 @@ static void lower_images(lowering_t *l, const pl_op_t *op, unsigned images)
     pl_value_t out[PL_OP_OUTPUTS];
     const bool weights = op->code == PL_OP_conv_grad_w;
     for (int k = 0; k < op->input_count; k++)
-        own.input[k] = images >> k & 1
-                           ? add_to_last(l, op, l->plain[op->input[k]])
-                           : l->plain[op->input[k]];
+        own.input[k] = images >> k & 1 ? add_to_last(l, op, l->plain[op->input[k]])
+                                       : l->plain[op->input[k]];
     for (int k = 0; k < op->output_count; k++) {
         out[k] = l->from->value[op->output[k]];
         if (!weights)
@@ -248,6 +245,26 @@ static void lower_elementwise(lowering_t *l, const pl_op_t *op)
             full.dim[i] = i < rank - shape.rank ? 1 : shape.dim[i - (rank - shape.rank)];
         if (pl_elements(shape) != 1)
             own.input[k] = add_to_last(l, op, add_reshape(l, op, own.input[k], full));
+    }
+    out.shape = shape_to_last(out.shape);
+    l->plain[op->output[0]] = add_from_last(l, op, add_op(l, &own, &out));
+}
+
+/* Pads and resizes keep channels last. */
+static void lower_pad(lowering_t *l, const pl_op_t *op)
+{
+    if (!is_last(l, l->plain[op->input[0]])) {
+        lower_unchanged(l, op);
+        return;
+    }
+    const int rank = l->from->value[op->input[0]].shape.rank;
+    pl_op_t own = *op;
+    pl_value_t out = l->from->value[op->output[0]];
+    own.input[0] = add_to_last(l, op, l->plain[op->input[0]]);
+    own.attr.axis = from_last[rank][op->attr.axis];
+    for (int i = 0; i < rank; i++) {
+        own.attr.at[i] = op->attr.at[to_last[rank][i]];
+        own.attr.step[i] = op->attr.step[to_last[rank][i]];
     }
     out.shape = shape_to_last(out.shape);
     l->plain[op->output[0]] = add_from_last(l, op, add_op(l, &own, &out));
@@ -317,7 +334,10 @@ static void lower_attention(lowering_t *l, const pl_op_t *op)
     own.attr.from = l->to->views;
     for (int k = 0; k < op->input_count; k++) {
         pl_view_t view = view_in(l, l->plain[op->input[k]]);
-        if (view.shape.rank != 4 || view.stride[3] != 1)
+        bool fits = view.shape.rank == 4 && view.stride[3] == 1;
+        for (int i = 0; i < view.shape.rank; i++)
+            fits = fits && view.stride[i] >= 0;
+        if (!fits)
             view = pl_view_whole(l->plain[op->input[k]], view.shape);
         own.input[k] = view.root;
         add_view(l, &view);
@@ -349,7 +369,9 @@ static void lower_op(lowering_t *l, const pl_op_t *op)
         break;
     case PL_OP_slice:
         view = view_in(l, l->plain[op->input[0]]);
-        view = pl_view_slice(&view, op->attr.axis, op->attr.from, op->attr.to);
+        view = pl_view_slice(&view, op->attr.axis, op->attr.from,
+                             l->from->value[op->output[0]].shape.dim[op->attr.axis],
+                             op->attr.step[op->attr.axis]);
         l->plain[op->output[0]] = add_move(l, op, &view);
         break;
     case PL_OP_reshape:
@@ -368,6 +390,9 @@ static void lower_op(lowering_t *l, const pl_op_t *op)
     case PL_OP_attention:
     case PL_OP_attention_grad: lower_attention(l, op); break;
     case PL_OP_sum: lower_sum(l, op); break;
+    case PL_OP_pad:
+    case PL_OP_interpolate:
+    case PL_OP_interpolate_grad: lower_pad(l, op); break;
     default:
         if (kind == PL_KIND_element)
             lower_elementwise(l, op);

@@ -14,6 +14,9 @@ int pl_graph_copy(pl_graph_t *copy, const pl_graph_t *g, pl_error_t *err)
 {
     *copy = *g;
     copy->places = NULL;                                 /* only descriptions need them */
+    copy->value = NULL;
+    copy->op = NULL;
+    copy->fetch = NULL;
     copy->value_capacity = g->value_count;
     copy->op_capacity = g->op_count;
     copy->value = pl_alloc_array((size_t)g->value_count, sizeof *g->value);
@@ -23,6 +26,8 @@ int pl_graph_copy(pl_graph_t *copy, const pl_graph_t *g, pl_error_t *err)
         return pl_no_memory(err);
     if (g->value_count)
         memcpy(copy->value, g->value, (size_t)g->value_count * sizeof *g->value);
+    for (int i = 0; i < g->value_count; i++)
+        pl_object_ref(copy->value[i].tensor);
     if (g->op_count)
         memcpy(copy->op, g->op, (size_t)g->op_count * sizeof *g->op);
     if (g->fetch_count)
@@ -32,6 +37,8 @@ int pl_graph_copy(pl_graph_t *copy, const pl_graph_t *g, pl_error_t *err)
 
 void pl_graph_copy_release(pl_graph_t *copy)
 {
+    for (int i = 0; copy->value && i < copy->value_count; i++)
+        pl_object_unref(copy->value[i].tensor);
     pl_free(copy->value);
     pl_free(copy->op);
     pl_free(copy->fetch);

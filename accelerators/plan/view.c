@@ -22,11 +22,13 @@ pl_view_t pl_view_permute(const pl_view_t *v, const int *order)
     return out;
 }
 
-pl_view_t pl_view_slice(const pl_view_t *v, int axis, int64_t from, int64_t to)
+pl_view_t pl_view_slice(const pl_view_t *v, int axis, int64_t from, int64_t count,
+                        int64_t step)
 {
     pl_view_t out = *v;
-    out.shape.dim[axis] = to - from;
+    out.shape.dim[axis] = count;
     out.offset += from * v->stride[axis];
+    out.stride[axis] *= step;
     return out;
 }
 

@@ -7,7 +7,9 @@
 /* A whole value, row-major. */
 pl_view_t pl_view_whole(int32_t root, pl_shape_t shape);
 pl_view_t pl_view_permute(const pl_view_t *v, const int *order);
-pl_view_t pl_view_slice(const pl_view_t *v, int axis, int64_t from, int64_t to);
+/* `count` elements along an axis: from, from + step, … */
+pl_view_t pl_view_slice(const pl_view_t *v, int axis, int64_t from, int64_t count,
+                        int64_t step);
 /* A value of shape `own`, row-major, repeated over `result`: axes of size 1 and missing
  * leading axes have stride 0. */
 pl_view_t pl_view_broadcast(pl_shape_t own, pl_shape_t result);

@@ -239,6 +239,8 @@ static int run_init(interpreter_t *in, pl_error_t *err)
             return pl_no_memory(err);
         if (v->source == PL_FROM_INPUT)
             pl_reference_load(v->dtype, in->replay->input[v->index], n, in->value[i]);
+        else if (v->source == PL_FROM_TENSOR)
+            pl_reference_load(v->dtype, v->tensor->data, n, in->value[i]);
         else
             in->value[i][0] = v->source == PL_FROM_SCALAR ? in->replay->scalar[v->index]
                                                           : v->constant;

@@ -4,6 +4,7 @@
 
 #include "accelerators/reference/kernels.h"
 #include "base/compensated_sum.h"
+#include "tensor/operators.h"
 
 /* The shape [outer, size, inner] of a tensor around one axis. */
 typedef struct around {
@@ -116,17 +117,58 @@ static void compute_permute(pl_reference_call_t *c)
     }
 }
 
-/* Copies between the whole and its part [from, from + part.size) along the axis. */
+/* Where element e of the part lies in the whole: at + i step along each axis. */
+static int64_t place_in(pl_shape_t whole, pl_shape_t part, int64_t e, const int64_t *at,
+                        const int64_t *step)
+{
+    int64_t place = 0, stride = 1;
+    for (int i = whole.rank - 1; i >= 0; i--) {
+        place += (at[i] + e % part.dim[i] * step[i]) * stride;
+        e /= part.dim[i];
+        stride *= whole.dim[i];
+    }
+    return place;
+}
+
 static void compute_slice(pl_reference_call_t *c)
 {
-    const bool back = c->op->code == PL_OP_slice_grad;
-    const around_t whole = around(back ? c->out_shape[0] : c->in_shape[0], c->attr->axis);
-    const around_t part = around(back ? c->in_shape[0] : c->out_shape[0], c->attr->axis);
-    const int64_t run = part.size * part.inner;
-    for (int64_t o = 0; o < whole.outer; o++) {
-        int64_t at = (o * whole.size + c->attr->from) * whole.inner;
-        memcpy(c->out[0] + (back ? at : o * run), c->in[0] + (back ? o * run : at),
-               (size_t)run * sizeof(double));
+    int64_t at[PL_DIMS] = {0}, step[PL_DIMS];
+    for (int i = 0; i < PL_DIMS; i++)
+        step[i] = i == c->attr->axis ? c->attr->step[i] : 1;
+    at[c->attr->axis] = c->attr->from;
+    for (int64_t e = 0; e < pl_elements(c->out_shape[0]); e++)
+        c->out[0][e] = c->in[0][place_in(c->in_shape[0], c->out_shape[0], e, at, step)];
+}
+
+static void compute_pad(pl_reference_call_t *c)
+{
+    for (int64_t e = 0; e < pl_elements(c->out_shape[0]); e++)
+        c->out[0][e] = c->attr->a;
+    for (int64_t e = 0; e < pl_elements(c->in_shape[0]); e++)
+        c->out[0][place_in(c->out_shape[0], c->in_shape[0], e, c->attr->at,
+                           c->attr->step)] = c->in[0][e];
+}
+
+/* Both directions go through the elements of the axis in its new size. */
+static void compute_interpolate(pl_reference_call_t *c)
+{
+    const bool back = c->op->code == PL_OP_interpolate_grad;
+    const around_t x = around(c->in_shape[0], c->attr->axis),
+                   y = around(c->out_shape[0], c->attr->axis);
+    const int64_t old = back ? y.size : x.size, new = back ? x.size : y.size;
+    for (int64_t e = 0; e < x.outer * new *x.inner; e++) {
+        const int64_t j = e / x.inner % new, inner = e % x.inner,
+                      start = e / x.inner / new *old;
+        const pl_interpolate_source_t of = pl_interpolate_source(c->attr->linear, old,
+                                                                 new, j);
+        const int64_t low = (start + of.low) * x.inner + inner,
+                      high = (start + of.high) * x.inner + inner;
+        if (back) {
+            c->out[0][low] += (1 - of.share) * c->in[0][e];
+            c->out[0][high] += of.share * c->in[0][e];
+        } else {
+            c->out[0][e] = (1 - of.share) * c->in[0][low] + of.share * c->in[0][high];
+        }
     }
 }
 
@@ -146,8 +188,9 @@ static void compute_concat(pl_reference_call_t *c)
 
 static void compute_range(pl_reference_call_t *c)
 {
+    const bool counts = c->attr->dtype == PL_I32;
     for (int64_t e = 0; e < pl_elements(c->out_shape[0]); e++)
-        c->out[0][e] = (double)e;
+        c->out[0][e] = counts ? (double)e : c->attr->a + c->attr->b * (double)e;
 }
 
 const pl_reference_kernel_t pl_reference_shapes[PL_OPCODES] = {
@@ -161,7 +204,9 @@ const pl_reference_kernel_t pl_reference_shapes[PL_OPCODES] = {
     [PL_OP_broadcast] = compute_broadcast,
     [PL_OP_permute] = compute_permute,
     [PL_OP_slice] = compute_slice,
-    [PL_OP_slice_grad] = compute_slice,
+    [PL_OP_pad] = compute_pad,
     [PL_OP_concat] = compute_concat,
     [PL_OP_range] = compute_range,
+    [PL_OP_interpolate] = compute_interpolate,
+    [PL_OP_interpolate_grad] = compute_interpolate,
 };

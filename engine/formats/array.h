@@ -71,7 +71,7 @@ int pl_idx_load(const char *path, size_t limit, pl_array_t *array, pl_error_t *e
  *
  * The magic, a version (1 to 3), the length of a header, the header as a Python
  * dictionary, the elements (NEP 1 and numpy.lib.format).  bool, i1 to i8, u1 to u8 and f2
- * to f8 are read, in any byte order and either order of at most 5 axes; other types are
+ * to f8 are read, in any byte order and either order of at most 6 axes; other types are
  * refused by name.  Types that memory does not have become wider: see pl_raw_dtype(). */
 
 /* The array of an .npy file in memory: a view, whose elements may be unaligned, or a copy

@@ -190,7 +190,7 @@ static int scan_numbers(scan_t *s, int64_t *number, int max, int *count)
         return PL_OK;
     do {
         if (*count == max)
-            return scan_bad(s, "too many numbers (a shape has at most 5 axes, "
+            return scan_bad(s, "too many numbers (a shape has at most 6 axes, "
                                "data_offsets has two numbers)");
         int code = scan_number(s, &number[(*count)++]);
         if (!code)

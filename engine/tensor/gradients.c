@@ -52,14 +52,14 @@ static void contribute(backward_t *b, int32_t to, pl_node_t term)
     b->last[to] = b->terms++;
 }
 
-/* The term of a value's gradient that is the gradient of a slice from `from` on; NULL:
- * none. */
+/* The term of a value's gradient that is the gradient of a slice of neighbours from
+ * `from` on; NULL: none. */
 static const pl_op_t *slice_term(const backward_t *b, int32_t value, int64_t from)
 {
     for (int i = b->first[value]; i >= 0; i = b->term[i].next) {
         const pl_value_t *term = &b->g->value[b->term[i].value];
         const pl_op_t *op = term->source == PL_FROM_OP ? &b->g->op[term->op] : NULL;
-        if (op && op->code == PL_OP_slice_grad && op->attr.from == from)
+        if (op && op->code == PL_OP_pad && op->attr.from == from && op->attr.to > from)
             return op;
     }
     return NULL;

@@ -86,6 +86,8 @@ void pl_graph_free(pl_graph_t *g)
         pl_map_release(g->places);
     pl_free(g->places);
     pl_model_free(g->model);
+    for (int i = 0; i < g->value_count; i++)
+        pl_object_unref(g->value[i].tensor);
     pl_free(g->value);
     pl_free(g->op);
     pl_free(g->fetch);

@@ -7,6 +7,7 @@
 #ifndef PL_TENSOR_GRAPH_H
 #define PL_TENSOR_GRAPH_H
 
+#include "base/counted.h"
 #include "paceline.h"
 
 #ifdef __cplusplus
@@ -76,7 +77,7 @@ typedef enum pl_op_kind {
     PL_KIND_effect,
 } pl_op_kind_t;
 
-#define PL_OP_INPUTS PL_OPERATOR_INPUTS
+#define PL_OP_INPUTS 32
 #define PL_OP_OUTPUTS 3
 #define PL_OPS_MAX 1000000                 /* of a graph: more take too long to compile */
 
@@ -97,7 +98,16 @@ typedef enum pl_source {
                                                  contiguous */
     PL_FROM_SCALAR,                           /* slot `index` of the step block */
     PL_FROM_CONSTANT,                         /* `constant`, a float32 scalar */
+    PL_FROM_TENSOR,                           /* `tensor`, a constant */
 } pl_source_t;
+
+/* The elements of a constant tensor.  constants.c */
+typedef struct pl_constant_tensor {
+    pl_object_t object;
+    uint32_t hash;                                          /* of the elements */
+    size_t bytes;
+    max_align_t data[];
+} pl_constant_tensor_t;
 
 typedef struct pl_value {
     pl_source_t source;
@@ -107,7 +117,9 @@ typedef struct pl_value {
     int index;
     int64_t offset;
     double constant;
-    bool grad;                                              /* depends on a parameter */
+    pl_constant_tensor_t *tensor;               /* counted by the graph that was described
+                                                   and by each pl_graph_copy() */
+    bool grad;                                  /* depends on a parameter */
 } pl_value_t;
 
 /* Running statistics that follow moments. */
@@ -129,7 +141,7 @@ typedef struct pl_attr {
     int axis;
     unsigned axes;                                          /* bit mask */
     bool keep, transpose_a, transpose_b, causal, has_ignore, accumulate, empty, is_rms;
-    bool adaptive, counts_padding;      /* of pools */
+    bool adaptive, counts_padding;                          /* of pools */
     int order[PL_DIMS];
     pl_shape_t shape;                  /* of the output, where the inputs do not determine
                                           it: reshape, broadcast, range, and gradients of
@@ -137,6 +149,10 @@ typedef struct pl_attr {
     int64_t from, to;
     pl_window_t window;                 /* of convolutions and pools */
     int64_t groups;                     /* of convolutions */
+    int64_t at[PL_DIMS], step[PL_DIMS];  /* of pad: along each axis element i of the input
+                                            is element at + i step of the output; of
+                                            slice: step along attr.axis */
+    bool linear;                        /* interpolate: between neighbours  [nearest] */
     pl_dtype_t dtype;                   /* of cast */
     uint64_t stream;                    /* random stream: hash of the operator's path */
     pl_running_t running;               /* of a collective of moments */

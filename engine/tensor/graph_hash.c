@@ -30,17 +30,19 @@ uint32_t pl_graph_hash(uint32_t hash, const pl_graph_t *g)
         hash = pl_crc32c(hash, numbers, sizeof numbers);
         hash = pl_crc32c(hash, &v->constant, sizeof v->constant);
         hash = add_shape(hash, v->shape);
+        if (v->tensor)
+            hash = add(hash, v->tensor->hash);
     }
     for (int i = 0; i < g->op_count; i++) {
         const pl_op_t *op = &g->op[i];
         const char *name = pl_op_name(op);
         const pl_attr_t *a = &op->attr;
-        const int64_t numbers[] = {a->axis,           a->axes,        a->keep,
-                                   a->transpose_a,    a->transpose_b, a->causal,
-                                   a->from,           a->to,          a->has_ignore,
-                                   a->accumulate,     a->empty,       a->dtype,
-                                   a->groups,         a->adaptive,    a->counts_padding,
-                                   a->is_rms,         (int64_t)a->stream};
+        const int64_t numbers[] = {a->axis,        a->axes,        a->keep,
+                                   a->transpose_a, a->transpose_b, a->causal,
+                                   a->from,        a->to,          a->has_ignore,
+                                   a->accumulate,  a->empty,       a->dtype,
+                                   a->groups,      a->adaptive,    a->counts_padding,
+                                   a->is_rms,      a->linear,      (int64_t)a->stream};
         hash = pl_crc32c(hash, name, strlen(name));
         for (int k = 0; k < op->input_count; k++)
             hash = add(hash, op->input[k]);
@@ -51,7 +53,7 @@ uint32_t pl_graph_hash(uint32_t hash, const pl_graph_t *g)
         hash = pl_crc32c(hash, &a->a, sizeof a->a);
         hash = pl_crc32c(hash, &a->b, sizeof a->b);
         for (int k = 0; k < PL_DIMS; k++)
-            hash = add(hash, a->order[k]);
+            hash = add(add(add(hash, a->order[k]), a->at[k]), a->step[k]);
         hash = add_shape(hash, a->shape);
     }
     return hash;

@@ -274,6 +274,94 @@ static pl_node_t build_concat(pl_layer_builder_t *b, pl_node_t x,
     return b->g->error.code ? PL_NO_NODE : pl_concat(b->g, parts, 2, (int)a->value[1]);
 }
 
+static pl_node_t build_stack(pl_layer_builder_t *b, pl_node_t x,
+                             const pl_layer_arguments_t *a)
+{
+    const pl_node_t parts[] = {x, kept(b, a->text)};
+    return b->g->error.code ? PL_NO_NODE : pl_stack(b->g, parts, 2, (int)a->value[1]);
+}
+
+/* Around all axes behind the channels. */
+static pl_node_t build_pad(pl_layer_builder_t *b, pl_node_t x,
+                           const pl_layer_arguments_t *a)
+{
+    int64_t sizes[PL_DIMS] = {0};
+    for (int i = 2; i < PL_DIMS; i++)
+        sizes[i] = (int64_t)a->value[0];
+    return a->is_given[2] ? pl_pad_reflect(b->g, x, sizes, sizes)
+                          : pl_pad(b->g, x, sizes, sizes, a->value[1]);
+}
+
+/* All axes behind the channels. */
+static pl_node_t build_upsample(pl_layer_builder_t *b, pl_node_t x,
+                                const pl_layer_arguments_t *a)
+{
+    const pl_shape_t shape = pl_shape_of(b->g, x);
+    int64_t sizes[PL_DIMS] = {0};
+    if (!b->g->error.code && shape.rank < 3)
+        pl_layer_fail(
+            b, "upsample takes x [B, C, ...] with axes behind the channels, got %s",
+            PL_TEXT_OF(shape));
+    if (b->g->error.code)
+        return PL_NO_NODE;
+    for (int i = 2; i < shape.rank; i++)
+        sizes[i - 2] = (int64_t)((double)shape.dim[i] * a->value[0]);
+    return pl_interpolate(b->g, x, sizes, shape.rank - 2, a->is_given[1]);
+}
+
+static pl_node_t build_pixel_shuffle(pl_layer_builder_t *b, pl_node_t x,
+                                     const pl_layer_arguments_t *a)
+{
+    return pl_pixel_shuffle(b->g, x, (int64_t)a->value[0]);
+}
+
+static pl_node_t build_pixel_unshuffle(pl_layer_builder_t *b, pl_node_t x,
+                                       const pl_layer_arguments_t *a)
+{
+    return pl_pixel_unshuffle(b->g, x, (int64_t)a->value[0]);
+}
+
+static pl_node_t build_flip(pl_layer_builder_t *b, pl_node_t x,
+                            const pl_layer_arguments_t *a)
+{
+    return pl_flip(b->g, x, (int[]){(int)a->value[0]}, 1);
+}
+
+static pl_node_t build_roll(pl_layer_builder_t *b, pl_node_t x,
+                            const pl_layer_arguments_t *a)
+{
+    return pl_roll(b->g, x, (int)a->value[0], (int64_t)a->value[1]);
+}
+
+static pl_node_t build_slice(pl_layer_builder_t *b, pl_node_t x,
+                             const pl_layer_arguments_t *a)
+{
+    return pl_slice_step(b->g, x, (int)a->value[0], (int64_t)a->value[1],
+                         (int64_t)a->value[2], (int64_t)a->value[3]);
+}
+
+static pl_node_t build_tile(pl_layer_builder_t *b, pl_node_t x,
+                            const pl_layer_arguments_t *a)
+{
+    const int axis = pl_axis_of(b->g, "tile", x, (int)a->value[0]);
+    int64_t times[PL_DIMS];
+    for (int i = 0; i < PL_DIMS; i++)
+        times[i] = i == axis ? (int64_t)a->value[1] : 1;
+    return axis < 0 ? PL_NO_NODE : pl_repeat(b->g, x, times);
+}
+
+static pl_node_t build_tril(pl_layer_builder_t *b, pl_node_t x,
+                            const pl_layer_arguments_t *a)
+{
+    return pl_tril(b->g, x, (int64_t)a->value[0]);
+}
+
+static pl_node_t build_triu(pl_layer_builder_t *b, pl_node_t x,
+                            const pl_layer_arguments_t *a)
+{
+    return pl_triu(b->g, x, (int64_t)a->value[0]);
+}
+
 #define pl_log pl_log_of
 #define BUILD_0(name) \
     static pl_node_t element_##name(pl_layer_builder_t *b, pl_node_t x, \
@@ -314,8 +402,8 @@ const pl_layer_rule_t pl_layer_table[] = {
      build_pool},
     {"global_pool", "", "mean over all axes behind the channels", build_global_pool},
     {"flatten", "from=1", "merges all axes from one on", build_flatten},
-    {"reshape", "size: size=0 size=0 size=0", "gives a sample other axes; one may be -1",
-     build_reshape},
+    {"reshape", "size: size=0 size=0 size=0 size=0",
+     "gives a sample other axes; one may be -1", build_reshape},
     {"dropout", "p:", "zeros with probability p in training", build_dropout},
     {"batch_norm", "momentum=0.1 epsilon=1e-5", "over batch and space of [B, C, ...]",
      build_batch_norm, true},
@@ -346,6 +434,24 @@ const pl_layer_rule_t pl_layer_table[] = {
     {"add", "name$", "adds what was kept", build_add},
     {"mul", "name$", "multiplies by what was kept", build_mul},
     {"concat", "name$ axis=1", "appends what was kept along an axis", build_concat},
+    {"stack", "name$ axis=1", "joins it and what was kept along a new axis", build_stack},
+    {"pad", "size: value=0 reflect?",
+     "around all axes behind the channels of [B, C, ...]; reflect: mirrored", build_pad},
+    {"upsample", "factor: linear?",
+     "more or fewer elements along all axes behind the channels: the nearest ones, or "
+     "weighted means of neighbours",
+     build_upsample},
+    {"pixel_shuffle", "factor:", "[B, C f^2, H, W] -> [B, C, H f, W f]",
+     build_pixel_shuffle},
+    {"pixel_unshuffle", "factor:", "[B, C, H f, W f] -> [B, C f^2, H, W]",
+     build_pixel_unshuffle},
+    {"flip", "axis:", "reverses the order along an axis", build_flip},
+    {"roll", "axis: shift:", "moves elements along an axis, around its end", build_roll},
+    {"slice", "axis: from: to: step=1", "every step-th element along an axis, before to",
+     build_slice},
+    {"tile", "axis: times:", "several times along an axis", build_tile},
+    {"tril", "diagonal=0", "the lower triangle of the last two axes", build_tril},
+    {"triu", "diagonal=0", "the upper triangle of the last two axes", build_triu},
 #define NUMBERS_0 ""
 #define NUMBERS_1 "f:"
 #define NUMBERS_2 "f: h:"

@@ -87,6 +87,33 @@ pl_node_t pl_value_add(pl_graph_t *g, const pl_value_t *value);
 /* The axis counted from the front; -1: the graph has failed, with the operator's name. */
 int pl_axis_of(pl_graph_t *g, const char *name, pl_node_t x, int axis);
 
+/* The axes as a bit mask; all of them when none is named.  False when the graph has
+ * failed. */
+bool pl_axes_mask(pl_graph_t *g, const char *name, pl_node_t x, const int *axes,
+                  int count, unsigned *mask);
+
+/* Element j of an axis of `size` elements that is resized to `count`: x[low] + share
+ * (x[high] - x[low]).  The middles of the elements are evenly spaced over both, and the
+ * arithmetic is exact, so that all devices choose the same elements. */
+typedef struct pl_interpolate_source {
+    int64_t low, high;
+    double share;                                           /* of x[high]; nearest: 0 */
+} pl_interpolate_source_t;
+
+/* Maximum size of a resized axis, before and after. */
+#define PL_INTERPOLATE_MAX (1 << 20)
+
+static inline pl_interpolate_source_t pl_interpolate_source(bool linear, int64_t size,
+                                                            int64_t count, int64_t j)
+{
+    const int64_t nearest = j * size / count, twice = (2 * j + 1) * size - count,
+                  at = twice > 0 ? twice : 0, low = at / (2 * count);
+    if (!linear)
+        return (pl_interpolate_source_t){nearest, nearest, 0};
+    return (pl_interpolate_source_t){low, low + 1 < size ? low + 1 : low,
+                                     (double)(at % (2 * count)) / (double)(2 * count)};
+}
+
 /* "h.3.attn", the scope without its dot, with which messages and streams begin. */
 const char *pl_path(const pl_graph_t *g, char path[static 64]);
 

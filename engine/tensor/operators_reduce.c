@@ -25,10 +25,8 @@ static int shape_reduced(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     return PL_OK;
 }
 
-/* The axes as a bit mask; all of them when none is named.  False when the graph has
- * failed. */
-static bool axes_mask(pl_graph_t *g, const char *name, pl_node_t x, const int *axes,
-                      int count, unsigned *mask)
+bool pl_axes_mask(pl_graph_t *g, const char *name, pl_node_t x, const int *axes,
+                  int count, unsigned *mask)
 {
     if (count < 0 || (count && !axes)) {
         pl_op_fail(g, "%s takes a list of axes, or none; got a count without a list",
@@ -48,7 +46,7 @@ static bool axes_mask(pl_graph_t *g, const char *name, pl_node_t x, const int *a
 pl_node_t pl_sum(pl_graph_t *g, pl_node_t x, const int *axes, int axis_count, bool keep)
 {
     pl_attr_t attr = {.keep = keep};
-    if (!axes_mask(g, "sum", x, axes, axis_count, &attr.axes))
+    if (!pl_axes_mask(g, "sum", x, axes, axis_count, &attr.axes))
         return PL_NO_NODE;
     return pl_emit(g, PL_OP_sum, &x, 1, &attr, NULL);
 }
@@ -65,7 +63,7 @@ static void gradient_sum(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node
 pl_node_t pl_mean(pl_graph_t *g, pl_node_t x, const int *axes, int axis_count, bool keep)
 {
     unsigned mask;
-    if (!axes_mask(g, "mean", x, axes, axis_count, &mask))
+    if (!pl_axes_mask(g, "mean", x, axes, axis_count, &mask))
         return PL_NO_NODE;
     int64_t count = 1;
     for (int i = 0; i < pl_shape_of(g, x).rank; i++)

@@ -129,37 +129,113 @@ static void gradient_permute(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
     dx[0] = pl_permute(g, dy, inverse);
 }
 
-/* ---- slice and concat ---- */
+/* ---- slice and pad ---- */
 
 static int shape_slice(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
-    pl_shape_t x = pl_input_shape(g, op, 0);
     const pl_attr_t *a = &op->attr;
-    if (a->from < 0 || a->from >= a->to || a->to > x.dim[a->axis])
-        return pl_op_fail(
-            g,
-            "slice takes a range within 0 to %lld along axis %d of %s, got %lld to %lld",
-            (long long)x.dim[a->axis], a->axis, PL_TEXT_OF(x), (long long)a->from,
-            (long long)a->to);
-    out->shape.dim[a->axis] = a->to - a->from;
+    const pl_shape_t x = pl_input_shape(g, op, 0);
+    const int64_t size = x.dim[a->axis], step = a->step[a->axis];
+    const bool in_range = step > 0 ? a->from >= 0 && a->from < a->to && a->to <= size
+                                   : a->from < size && a->from > a->to && a->to >= -1;
+    if (!step || step == INT64_MIN || !in_range)
+        return pl_op_fail(g,
+                          "slice takes a range within %s along axis %d of %s, got %lld "
+                          "to %lld in steps of %lld",
+                          step < 0 ? "the last element to -1" : "0 to the size", a->axis,
+                          PL_TEXT_OF(x), (long long)a->from, (long long)a->to,
+                          (long long)step);
+    out->shape.dim[a->axis] = step > 0 ? (a->to - a->from - 1) / step + 1
+                                       : (a->from - a->to - 1) / -step + 1;
     out->dtype = pl_input_of(g, op, 0)->dtype;
     return PL_OK;
 }
 
-pl_node_t pl_slice(pl_graph_t *g, pl_node_t x, int axis, int64_t from, int64_t to)
+pl_node_t pl_slice_step(pl_graph_t *g, pl_node_t x, int axis, int64_t from, int64_t to,
+                        int64_t step)
 {
     pl_attr_t attr = {.axis = pl_axis_of(g, "slice", x, axis), .from = from, .to = to};
-    return attr.axis < 0 ? PL_NO_NODE : pl_emit(g, PL_OP_slice, &x, 1, &attr, NULL);
+    if (attr.axis < 0)
+        return PL_NO_NODE;
+    attr.step[attr.axis] = step;
+    return pl_emit(g, PL_OP_slice, &x, 1, &attr, NULL);
 }
 
+pl_node_t pl_slice(pl_graph_t *g, pl_node_t x, int axis, int64_t from, int64_t to)
+{
+    return pl_slice_step(g, x, axis, from, to, 1);
+}
+
+/* A whole axis backwards has itself as its gradient.  The range of a slice of neighbours
+ * is given, too, so that gradients of several can be joined. */
 static void gradient_slice(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
 {
-    pl_attr_t attr = {.axis = op->attr.axis,
-                      .from = op->attr.from,
-                      .to = op->attr.to,
-                      .shape = pl_input_shape(g, op, 0)};
-    dx[0] = pl_emit(g, PL_OP_slice_grad, &dy, 1, &attr, NULL);
+    const int axis = op->attr.axis;
+    pl_attr_t attr = {.axis = axis, .shape = pl_input_shape(g, op, 0)};
+    const int64_t size = attr.shape.dim[axis], step = op->attr.step[axis];
+    if (step == -1 && pl_dim(g, dy, axis) == size) {
+        dx[0] = pl_slice_step(g, dy, axis, size - 1, -1, -1);
+        return;
+    }
+    for (int i = 0; i < attr.shape.rank; i++)
+        attr.step[i] = 1;
+    attr.at[axis] = op->attr.from;
+    attr.step[axis] = step;
+    if (step == 1) {
+        attr.from = op->attr.from;
+        attr.to = op->attr.to;
+    }
+    dx[0] = pl_emit(g, PL_OP_pad, &dy, 1, &attr, NULL);
 }
+
+static int shape_pad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    (void)g;
+    out->shape = op->attr.shape;
+    out->dtype = pl_input_of(g, op, 0)->dtype;
+    return PL_OK;
+}
+
+static void gradient_pad(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+{
+    const pl_shape_t x = pl_input_shape(g, op, 0);
+    dx[0] = dy;
+    for (int i = 0; i < x.rank; i++) {
+        const int64_t from = op->attr.at[i], step = op->attr.step[i];
+        if (x.dim[i] != op->attr.shape.dim[i] || step != 1)
+            dx[0] = pl_slice_step(g, dx[0], i, from,
+                                  from + (x.dim[i] - 1) * step + (step > 0 ? 1 : -1),
+                                  step);
+    }
+}
+
+pl_node_t pl_pad(pl_graph_t *g, pl_node_t x, const int64_t *before, const int64_t *after,
+                 double value)
+{
+    pl_attr_t attr = {.a = value, .shape = pl_shape_of(g, x)};
+    const pl_shape_t shape = attr.shape;
+    if (!before || !after)
+        return pl_graph_fail(g, PL_EINVAL,
+                             "pad takes sizes before and after each axis, got NULL");
+    for (int i = 0; i < shape.rank; i++) {
+        int64_t *size = &attr.shape.dim[i];
+        if (before[i] < 0 || after[i] < 0
+            || __builtin_add_overflow(*size, before[i], size)
+            || __builtin_add_overflow(*size, after[i], size))
+            return pl_graph_fail(g, PL_EINVAL,
+                                 "pad adds 0 or more elements on each side of axis %d of "
+                                 "%s, got %lld and %lld; slice removes elements",
+                                 i, PL_TEXT_OF(shape), (long long)before[i],
+                                 (long long)after[i]);
+        attr.at[i] = before[i];
+        attr.step[i] = 1;
+    }
+    if (!g->error.code && pl_same_shape(shape, attr.shape))
+        return x;
+    return pl_emit(g, PL_OP_pad, &x, 1, &attr, NULL);
+}
+
+/* ---- concat ---- */
 
 static int shape_concat(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
@@ -183,13 +259,23 @@ static int shape_concat(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     return PL_OK;
 }
 
+/* More inputs than an operation takes are joined in groups first, as few as possible. */
 pl_node_t pl_concat(pl_graph_t *g, const pl_node_t *x, int count, int axis)
 {
-    if (!x || count < 1 || count > PL_OP_INPUTS)
-        return pl_graph_fail(g, PL_EINVAL, "concat takes 1 to %d inputs, got %d",
-                             PL_OP_INPUTS, count);
+    pl_node_t group[PL_OP_INPUTS];
+    const int groups = count < PL_OP_INPUTS ? count : PL_OP_INPUTS;
+    if (!x || count < 1)
+        return pl_graph_fail(g, PL_EINVAL, "concat takes 1 or more inputs, got %d",
+                             x ? count : 0);
     pl_attr_t attr = {.axis = pl_axis_of(g, "concat", x[0], axis)};
-    return attr.axis < 0 ? PL_NO_NODE : pl_emit(g, PL_OP_concat, x, count, &attr, NULL);
+    if (attr.axis < 0 || count == 1)
+        return attr.axis < 0 ? PL_NO_NODE : x[0];
+    for (int k = 0; k < groups; k++) {
+        const int from = (int)((int64_t)count * k / groups),
+                  to = (int)((int64_t)count * (k + 1) / groups);
+        group[k] = pl_concat(g, x + from, to - from, attr.axis);
+    }
+    return pl_emit(g, PL_OP_concat, group, groups, &attr, NULL);
 }
 
 /* Equal numbers are one operation; others are concatenated, as many as concat takes. */
@@ -234,13 +320,62 @@ static int shape_range(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
     (void)g;
     out->shape = op->attr.shape;
-    out->dtype = PL_I32;
+    out->dtype = op->attr.dtype;
     return PL_OK;
 }
 
 pl_node_t pl_range(pl_graph_t *g, int64_t n)
 {
-    return pl_emit(g, PL_OP_range, NULL, 0, &(pl_attr_t){.shape = PL_SHAPE(n)}, NULL);
+    const pl_attr_t attr = {.shape = PL_SHAPE(n), .dtype = PL_I32};
+    return pl_emit(g, PL_OP_range, NULL, 0, &attr, NULL);
+}
+
+pl_node_t pl_arange(pl_graph_t *g, double from, double step, int64_t n)
+{
+    const pl_attr_t attr = {.a = from, .b = step, .shape = PL_SHAPE(n), .dtype = PL_F32};
+    return pl_emit(g, PL_OP_range, NULL, 0, &attr, NULL);
+}
+
+/* ---- interpolate ---- */
+
+static int shape_interpolate(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    out->shape.dim[op->attr.axis] = op->attr.to;
+    return pl_want_float(g, op, 1);
+}
+
+static void gradient_interpolate(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                                 pl_node_t *dx)
+{
+    pl_attr_t attr = op->attr;
+    attr.to = pl_input_shape(g, op, 0).dim[attr.axis];
+    dx[0] = pl_emit(g, PL_OP_interpolate_grad, &dy, 1, &attr, NULL);
+}
+
+pl_node_t pl_interpolate(pl_graph_t *g, pl_node_t x, const int64_t *sizes, int count,
+                         bool linear)
+{
+    const int rank = pl_shape_of(g, x).rank;
+    if (!sizes || count < 1 || (!g->error.code && count > rank))
+        return pl_graph_fail(g, PL_EINVAL,
+                             "interpolate takes sizes of 1 to %d last axes, got %d", rank,
+                             sizes ? count : 0);
+    for (int k = 0; k < count && !g->error.code; k++) {
+        const pl_attr_t attr = {.axis = rank - count + k,
+                                .to = sizes[k],
+                                .linear = linear};
+        const int64_t size = pl_dim(g, x, attr.axis);
+        if (sizes[k] < 1 || sizes[k] > PL_INTERPOLATE_MAX || size > PL_INTERPOLATE_MAX)
+            return pl_graph_fail(
+                g, PL_EINVAL,
+                "interpolate takes sizes from 1 to %d, got axis %d of %s as "
+                "%lld",
+                PL_INTERPOLATE_MAX, attr.axis, PL_TEXT_OF(pl_shape_of(g, x)),
+                (long long)sizes[k]);
+        if (sizes[k] != size)
+            x = pl_emit(g, PL_OP_interpolate, &x, 1, &attr, NULL);
+    }
+    return g->error.code ? PL_NO_NODE : x;
 }
 
 const pl_rules_t pl_shapes_rules[PL_OPCODES] = {
@@ -248,7 +383,9 @@ const pl_rules_t pl_shapes_rules[PL_OPCODES] = {
     [PL_OP_reshape] = {shape_reshape, gradient_reshape},
     [PL_OP_permute] = {shape_permute, gradient_permute},
     [PL_OP_slice] = {shape_slice, gradient_slice},
-    [PL_OP_slice_grad] = {pl_shape_of_attr, NULL},
+    [PL_OP_pad] = {shape_pad, gradient_pad},
     [PL_OP_concat] = {shape_concat, gradient_concat},
     [PL_OP_range] = {shape_range, NULL},
+    [PL_OP_interpolate] = {shape_interpolate, gradient_interpolate},
+    [PL_OP_interpolate_grad] = {shape_interpolate, NULL},
 };

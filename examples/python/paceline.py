@@ -15,7 +15,7 @@ import atexit, contextlib, ctypes, itertools, json, os, re, select, socket, thre
 from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_double, c_float, c_int, c_int64, c_void_p
 import numpy as np
 
-EINVAL, ESTATE, EUNSUPPORTED, EUSER, FIELDS, DIMS, NAME = -1, -7, -16, -17, 8, 5, 32
+EINVAL, ESTATE, EUNSUPPORTED, EUSER, FIELDS, DIMS, NAME = -1, -7, -16, -17, 8, 6, 32
 DTYPES = {"float32": 0, "float64": 1, "int32": 2, "int64": 3, "uint8": 4}
 HOOKS = """on_fit_start on_train_epoch_start on_train_batch_end on_validation_start on_validation_end
     on_train_cut on_train_epoch_end on_fit_end on_test_start on_test_end on_predict_start on_predict_batch_end

@@ -41,6 +41,11 @@ def batch_norm(x, weight, bias, mean, var):
     return F.batch_norm(x, mean, var, weight, bias, training=True, momentum=M[0], eps=1e-5)
 
 
+def frame(x, w):
+    x = F.pad(F.conv2d(x, w, padding=1), (2, 1, 1, 0, 0, 1), value=.5)
+    return F.interpolate(x, (7, 11), mode="bilinear").relu()
+
+
 CONSTANT = "sign", "sign, zeros", "floor", "ceil", "round", "round, ties"  # without a gradient
 M = [0.1]
 MASKS = [[1, 0, 1, 1, 0], [1, 1, 1, 0, 0]], [[0, 0, 1, 1, 0], [0, 0, 0, 0, 0]]
@@ -168,6 +173,50 @@ C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
     ("slice, the middle", lambda a: a[:, 0:2], [(2, 5, 3)]),
     ("slice, all parts", lambda a: parts(a, 2, 1), [(3, 8)]),
     ("slice, three parts", lambda a: parts(a, 3, -1), [(2, 3, 6)]),
+    ("slice, every second", lambda a: a[:, ::2], [(3, 5, 2)]),
+    ("slice, every third, some left", lambda a: a[:, 1:8:3], [(3, 9)]),
+    ("slice, backwards", lambda a: a.flip(0), [(3, 5)]),
+    ("slice, backwards in steps", lambda a: a[:, 1:6:2].flip(1), [(2, 7)]),
+    ("slice, six axes", lambda a: a[:, :, :, 1:3], [(2, 1, 3, 4, 2, 2)]),
+    ("permute, six axes", lambda a: a.permute(3, 5, 1, 0, 2, 4), [(2, 3, 2, 4, 1, 3)]),
+    ("flip", lambda a: a.flip(0, 1, 2), [(2, 3, 4)]),
+    ("flip, two axes", lambda a: a.flip(0, -1), [(2, 3, 4)]),
+    ("roll", lambda a: a.roll(2, 1), [(2, 5)]),
+    ("roll, back", lambda a: a.roll(-5, 0), [(4, 3)]),
+    ("stack", lambda *a: torch.stack(a), [(2, 4)] * 3),
+    ("stack, last axis", lambda *a: torch.stack(a, -1), [(2, 4)] * 3),
+    ("split", lambda a: torch.cat([a.split([1, 4, 2], 1)[k] for k in (2, 0, 1)], 1), [(3, 7)]),
+    ("repeat", lambda a: a.repeat(2, 1, 3), [(2, 3, 4)]),
+    ("repeat, six axes", lambda a: a.repeat(1, 5, 2, 2), [(2, 1, 2, 3)]),
+    ("pad", lambda a: F.pad(a, (2, 3, 1, 0), value=-.5), [(3, 4)]),
+    ("pad, one side", lambda a: F.pad(a, (0, 0, 0, 2)), [(3, 4)]),
+    ("pad_reflect", lambda a: F.pad(a[None, None], (0, 4, 3, 1), "reflect")[0, 0], [(4, 5)]),
+    ("pad and interpolate, images", frame, [(2, 2, 4, 5), (3, 2, 3, 3)]),
+    ("tril", torch.tril, [(2, 4, 5)]),
+    ("tril, above", lambda a: a.tril(2), [(4, 5)]),
+    ("triu", torch.triu, [(5, 4)]),
+    ("triu, below", lambda a: a.triu(-2), [(2, 5, 4)]),
+    ("interpolate, nearest", lambda a: F.interpolate(a, (7, 3)), [(2, 3, 4, 5)]),
+    ("interpolate, larger", lambda a: F.interpolate(a, (8, 13), mode="bilinear"), [(2, 3, 4, 5)]),
+    ("interpolate, smaller", lambda a: F.interpolate(a, (4, 3), mode="bilinear"), [(2, 1, 9, 7)]),
+    ("interpolate, one axis", lambda a: F.interpolate(a, 12, mode="linear"), [(2, 3, 5)]),
+    ("interpolate, a size of 1", lambda a: F.interpolate(a, (3, 1), mode="bilinear"), [(2, 1, 1, 6)]),
+    ("pixel_shuffle", lambda a: F.pixel_shuffle(a, 2), [(2, 8, 3, 2)]),
+    ("pixel_unshuffle", lambda a: F.pixel_unshuffle(a, 3), [(2, 2, 6, 3)]),
+    *((f"einsum, {e}", lambda a, b, e=e: torch.einsum(e, a, b), shapes) for e, *shapes in (
+        ("ij,jk->ik", (3, 4), (4, 5)), ("bij,bjk->bik", (2, 3, 4), (2, 4, 5)), ("bji,bjk->ibk", (2, 4, 3), (1, 4, 5)),
+        ("i,j->ij", (3,), (4,)), ("bi,bi->b", (3, 4), (3, 4)), ("bij,jk", (2, 3, 4), (4, 5)),
+        ("abij,bkj->aibk", (2, 3, 4, 5), (3, 2, 5)), ("ij,jk->k", (3, 4), (4, 5)), ("bi, bi -> bi", (3, 1), (3, 4)),
+        ("bhqd,bhkd->bhqk", (2, 1, 4, 3), (1, 2, 5, 3)), ("abcde,eadf", (2, 3, 2, 2, 3), (3, 2, 2, 4)),
+        ("ij,ij->", (3, 1), (3, 4)), ("xaby,xzbc->zcaby", (2, 3, 4, 2), (2, 3, 1, 2)))),
+    ("constant tensors", lambda a: a[[4, 0, 2, 2]] * torch.tensor([[.5], [-1], [2], [3]]), [(5, 3)]),
+    ("arange", lambda a: a * torch.arange(-1, .5, .25), [(3, 6)]),
+    ("add, six axes", torch.add, [(2, 1, 2, 1, 3, 2), (3, 1, 2, 1, 2)]),
+    ("sum, six axes", lambda a: a.sum((1, -2)), [(2, 3, 2, 2, 3, 2)]),
+    ("softmax, six axes", lambda a: a.softmax(-1), [(2, 1, 2, 3, 1, 5)]),
+    ("matmul, six axes", lambda a, b: a @ b, [(2, 1, 2, 1, 3, 4), (1, 2, 1, 2, 4, 2)]),
+    ("concat, six axes", lambda a, b: torch.cat([a, b], 3), [(1, 2, 1, 2, 1, 3), (1, 2, 1, 4, 1, 3)]),
+    ("concat, forty", lambda a: torch.stack([a[i * 7 % 40] for i in range(40)]), [(40, 3)]),
     ("concat", lambda a, b: torch.cat([a, b], 0), [(2, 3), (4, 3)]),
     ("concat, columns", lambda a, b, c: torch.cat([a, b, c], 1), [(2, 3), (2, 1), (2, 4)]),
     ("range", lambda a: a[:5], [(7, 3)]),

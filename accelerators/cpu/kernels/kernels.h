@@ -141,6 +141,21 @@ typedef struct pl_move_job {
     char *y;
 } pl_move_job_t;
 
+typedef struct pl_interpolate_term {
+    int32_t source;
+    float weight;
+} pl_interpolate_term_t;
+
+/* x [outer, size, inner] -> y [outer, count, inner]: element j is the sum of the terms
+ * [first[j], first[j + 1]), in order. */
+typedef struct pl_interpolate_job {
+    int64_t size, count, inner;
+    pl_interpolate_term_t *term;
+    int32_t *first;
+    const float *x;
+    float *y;
+} pl_interpolate_job_t;
+
 /* Adds x, summed over some of its dims, to y; [from, to) is a range of dim `split`. */
 typedef struct pl_sum_job {
     int rank, split;
@@ -184,6 +199,7 @@ typedef void pl_kernel_run_t(const void *job, int64_t from, int64_t to);
     X(correct, pl_cross_entropy_job_t) \
     X(cross_entropy, pl_cross_entropy_job_t) \
     X(cross_entropy_grad, pl_cross_entropy_job_t) \
+    X(interpolate, pl_interpolate_job_t) \
     X(layer_norm, pl_layer_norm_job_t) \
     X(layer_norm_grad, pl_layer_norm_job_t) \
     X(max, pl_max_job_t) \

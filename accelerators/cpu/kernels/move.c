@@ -1,4 +1,4 @@
-/* move.c - copies between two layouts: permute, slice, concat, broadcast
+/* move.c - copies between two layouts: permute, slice, concat, broadcast; interpolate
  *
  * Dims are merged by the caller.  Two cases carry nearly all: runs of neighbours on both
  * sides, and a transpose of the last two dims. */
@@ -44,4 +44,35 @@ void KERNEL(move)(const void *of, int64_t from, int64_t to)
 {
     const pl_move_job_t *job = of;
     move_from(job, 0, job->x, job->y, from, to);
+}
+
+/* [from, to): elements of the axis, over all of outer. */
+void KERNEL(interpolate)(const void *of, int64_t from, int64_t to)
+{
+    const pl_interpolate_job_t *job = of;
+    for (int64_t row = from; row < to; row++) {
+        const int64_t j = row % job->count;
+        const float *x = job->x + row / job->count * job->size * job->inner;
+        float *y = job->y + row * job->inner;
+        const pl_interpolate_term_t *term = job->term + job->first[j],
+                                    *end = job->term + job->first[j + 1];
+        if (job->inner == 1) {
+            float sum = 0;
+            for (; term < end; term++)
+                sum += term->weight * x[term->source];
+            *y = sum;
+            continue;
+        }
+        for (int64_t i = 0; i < job->inner && term == end; i++)
+            y[i] = 0;
+        for (bool adds = false; term < end; term++, adds = true) {
+            const float *source = x + term->source * job->inner, weight = term->weight;
+            if (adds)
+                for (int64_t i = 0; i < job->inner; i++)
+                    y[i] += weight * source[i];
+            else
+                for (int64_t i = 0; i < job->inner; i++)
+                    y[i] = weight * source[i];
+        }
+    }
 }
