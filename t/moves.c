@@ -126,6 +126,7 @@ static void train(pl_graph_t *g, pl_node_t y)
 {
     pl_loss(g, pl_pair(pl_sum(g, pl_square(g, y), NULL, 0, false), pl_scalar(g, 1)));
     pl_graph_gradients(g, 1, false, NULL);
+    pl_graph_prune(g);
 }
 
 static void a_whole_axis_backwards_has_itself_as_gradient(void)

@@ -32,8 +32,9 @@ pl_view_t gpu_concat_part(const gpu_codegen_t *t, const pl_op_t *concat, int k)
     return pl_view_slice(&whole, axis, from, view[k].shape.dim[axis], 1);
 }
 
-/* P0(i), P1(i), …: the element of x along each axis, times the step, that would be element
- * i of the result.  There is none if one is no multiple of its step or outside x. */
+/* P0(i), P1(i), …: the element of x along each axis, times the step, that would be
+ * element i of the result.  There is none if one is no multiple of its step or outside
+ * x. */
 static void print_pad(gpu_codegen_t *t, const pl_op_t *op)
 {
     const pl_value_t *y = &t->g->value[op->output[0]];
