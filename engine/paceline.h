@@ -1856,6 +1856,12 @@ PL_API int pl_memory_arrays(const char *name, const pl_arrays_t *arrays, pl_erro
 PL_API int pl_arrays_read(void *user, const pl_read_request_t *request,
                           void *const field[], pl_error_t *err);
 
+/* Proposes a run for a file or folder. target: column of a table to predict, by name or
+ * number  [found]. -> JSON: {"run": the content of a run file, "reasons": [{"key":
+ * "data.missing", "text": "…"}, …]}, to be freed by pl_text_free(). NULL: PL_ENOTFOUND,
+ * PL_EFORMAT, PL_EINVAL, PL_EIO, PL_ENOMEM. Any thread. */
+PL_API char *pl_data_propose(const char *path, const char *target, pl_error_t *err);
+
 /* ---- Callbacks --------------------------------------------------------------------- */
 
 /* Requests that a callback can make. X(NAME, "its name in texts") */

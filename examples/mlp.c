@@ -16,7 +16,8 @@ typedef struct mlp {
     const char *activation;
     double dropout;
     pl_reals_t class_weights;
-    int64_t classes, outputs, ignore_index;
+    double target_mean, target_factor;
+    int64_t classes, outputs, ignore_index, category_values, embedding;
 } mlp_t;
 
 static const pl_option_t mlp_options[] = {
@@ -39,6 +40,12 @@ static const pl_option_t mlp_options[] = {
              "1"),
     PL_INT(mlp_t, ignore_index, "-100", "-2147483648..2147483647",
            "samples with this target are ignored in loss and accuracy"),
+    PL_FLOAT(mlp_t, target_mean, "\"auto\"", "-1e300..1e300",
+             "values are learnt as (value - target_mean) * target_factor"),
+    PL_FLOAT(mlp_t, target_factor, "\"auto\"", "0..", "0: values are learnt as they are"),
+    PL_INT(mlp_t, category_values, "\"auto\"", "0..",
+           "number of different whole numbers in the field c, the categories; 0: none"),
+    PL_INT(mlp_t, embedding, "8", "1..", "numbers that stand for a category"),
     PL_OPTIONS_END,
 };
 
@@ -100,18 +107,31 @@ static void find_labels(pl_graph_t *g, const mlp_t *m, pl_node_t logits, pl_node
            PL_ON_EPOCH);
 }
 
-/* x, y [B] or [B, values] */
+/* Values in the unit of the targets. */
+static pl_node_t unscale(pl_graph_t *g, const mlp_t *m, pl_node_t x)
+{
+    if (!(m->target_factor > 0))
+        return x;
+    return pl_add(g, pl_mul(g, x, pl_scalar(g, 1 / m->target_factor)),
+                  pl_scalar(g, m->target_mean));
+}
+
+/* x, y [B] or [B, values]; x is scaled, y is not. */
 static void fit_values(pl_graph_t *g, const mlp_t *m, pl_node_t x, pl_node_t y)
 {
-    pl_node_t samples;
+    const pl_node_t value = unscale(g, m, x);
+    pl_node_t samples, scaled = y;
+    if (m->target_factor > 0)
+        scaled = pl_mul(g, pl_sub(g, y, pl_scalar(g, m->target_mean)),
+                        pl_scalar(g, m->target_factor));
     if (m->class_weights.count)
         pl_graph_fail(g, PL_EINVAL,
                       "class_weights are for classes and labels, and the "
                       "task is value: remove them");
-    pl_loss(g, has_samples(g, &samples) ? pl_weighted_mse(g, x, y, samples)
-                                        : pl_mse(g, x, y));
-    pl_log(g, "mae", pl_mae(g, x, y), PL_ON_EPOCH);
-    pl_log(g, "r2", pl_r2(g, x, y), PL_ON_EPOCH);
+    pl_loss(g, has_samples(g, &samples) ? pl_weighted_mse(g, x, scaled, samples)
+                                        : pl_mse(g, x, scaled));
+    pl_log(g, "mae", pl_mae(g, value, y), PL_ON_EPOCH);
+    pl_log(g, "r2", pl_r2(g, value, y), PL_ON_EPOCH);
 }
 
 static pl_node_t hidden_layer(pl_graph_t *g, const mlp_t *m, pl_node_t x, int number)
@@ -158,6 +178,13 @@ static void mlp_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     int64_t outputs = task == TASK_CLASS ? m->classes : m->outputs ? m->outputs : 1;
     char name[16];
     pl_node_t x = pl_flatten(g, pl_input(g, "x"), 1);       /* [B, features] */
+    if (m->category_values && pl_has_input(g, "c")) {
+        const pl_node_t c = pl_embedding(g, "categories", pl_input(g, "c"),
+                                         m->category_values, m->embedding,
+                                         pl_normal(0.5));
+        const pl_node_t both[] = {x, pl_flatten(g, c, 1)};  /* [B, columns embedding] */
+        x = pl_concat(g, both, 2, 1);
+    }
     if (task != TASK_CLASS && has_target) {                 /* [B], or [B, ...] */
         const pl_shape_t y = pl_shape_of(g, pl_input(g, "y"));
         outputs = 1;
@@ -170,7 +197,8 @@ static void mlp_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     x = pl_linear(g, name, x, outputs);                     /* [B, outputs] */
     if (task == TASK_VALUE && outputs == 1)
         x = pl_flatten(g, x, 0);                            /* [B] */
-    pl_output(g, task == TASK_VALUE ? "value" : "logits", x);
+    pl_output(g, task == TASK_VALUE ? "value" : "logits",
+              task == TASK_VALUE ? unscale(g, m, x) : x);
     if (stage == PL_PREDICT)
         return;
     const pl_node_t y = pl_input(g, "y");

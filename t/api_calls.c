@@ -177,7 +177,9 @@ static void files(void)
 {
     char *texts[] = {DRAWN_MADE(pl_checkpoint_describe, any_path(), drawn_one_in(2)),
                      DRAWN_MADE(pl_run_describe, any_path()),
-                     DRAWN_MADE(pl_weights_describe, any_path())};
+                     DRAWN_MADE(pl_weights_describe, any_path()),
+                     DRAWN_MADE(pl_data_propose, any_path(),
+                                drawn_one_in(2) ? NULL : any_path())};
     static const double numbers[64];
     const char *const arrays[] = {"drawn.npy", "missing/drawn.npy", "."};
     const pl_shape_t shape = PL_SHAPE(drawn_below(9), drawn_below(9) - 1);

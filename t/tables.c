@@ -202,6 +202,17 @@ static void whole_numbers_that_do_not_begin_at_0_are_named_classes(void)
     rig_close(&rig);
 }
 
+static void values_have_a_scale_in_the_data_info(void)
+{
+    const char *path = file_put_text("v.csv", "a,y\n1,1.5\n2,2.5\n3,3.5\n");
+    rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}", path);
+    like(rig.info.data_info, "\"target_mean\": 2.5, \"target_factor\": 1.2247",
+         "mean and one over the deviation");
+    rig_read(&rig, INDEX(0));
+    ok(((float *)rig.field[1])[0] == 1.5f, "the targets stay in their unit");
+    rig_close(&rig);
+}
+
 static void columns_are_chosen_by_name(void)
 {
     rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN,
@@ -269,6 +280,7 @@ int main(void)
     run(categories_may_be_indexes);
     run(dates_become_days_and_times_of_the_year);
     run(whole_numbers_that_do_not_begin_at_0_are_named_classes);
+    run(values_have_a_scale_in_the_data_info);
     run(columns_are_chosen_by_name);
     run(rows_without_a_target_are_left_out_on_request);
     run(recipes_leave_out_what_is_kept_for_validation);

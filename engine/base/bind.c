@@ -29,7 +29,9 @@ static json_t *choose(const pl_option_t *option, const json_t *object,
     bool automatic = pl_option_is_automatic(option) && (!given || pl_is_auto(given));
     if (automatic && option->type != PL_OPTION_COMPONENT) {
         value = json_object_get(auto_values, option->name);
-        if (!value && option->type == PL_OPTION_INT && pl_option_may_be_zero(option))
+        const bool is_number = option->type == PL_OPTION_INT
+                               || option->type == PL_OPTION_FLOAT;
+        if (!value && is_number && pl_option_may_be_zero(option))
             return json_integer(0);
         if (!value) {
             pl_fail(err, PL_EINVAL,

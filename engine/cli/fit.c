@@ -266,7 +266,22 @@ static pl_options_t *fit_next(cli_session_t *session, const pl_result_t *result)
     return NULL;
 }
 
-int cli_fit(const cli_fit_t *arguments)
+/* For data in place of a run file, the name of its run file, which is written if it is
+ * not there; PL_OK with NULL: it is a run file. */
+static int run_file_of(const cli_fit_t *arguments, char **name_p, pl_error_t *err)
+{
+    if (!cli_is_data(arguments->run))
+        return PL_OK;
+    *name_p = cli_init_name(arguments->run);
+    if (!*name_p)
+        return pl_fail(err, PL_ENOMEM, "out of memory");
+    if (access(*name_p, F_OK) != 0)
+        return cli_init_write(arguments->run, NULL, *name_p, arguments->json, err);
+    cli_note("%s exists: this run does as it says", *name_p);
+    return PL_OK;
+}
+
+int cli_fit(const cli_fit_t *given)
 {
     static const cli_work_t work = {.trains = true,
                                     .start = fit_start,
@@ -274,10 +289,16 @@ int cli_fit(const cli_fit_t *arguments)
                                     .failed = fit_failed,
                                     .next = fit_next};
     pl_error_t err = {0};
+    cli_fit_t with_name = *given;
+    const cli_fit_t *arguments = &with_name;
+    char *name = NULL;
+    int code = run_file_of(given, &name, &err), status = CLI_WRONG;
+    with_name.run = name ? name : given->run;
     const cli_run_t run = CLI_RUN_OF(arguments);
     fit_t fit = {
         .session = {.work = &work, .arguments = arguments, .json = arguments->json}};
-    int code = cli_sweep_open(&fit.sweep, &run, &err), status = CLI_WRONG;
+    if (code == PL_OK)
+        code = cli_sweep_open(&fit.sweep, &run, &err);
     if (code == PL_OK && arguments->print_config && fit.sweep.runs > 1)
         code = pl_fail(&err, PL_EINVAL,
                        "--print-config prints one run: give each --set one value");
@@ -290,5 +311,6 @@ int cli_fit(const cli_fit_t *arguments)
     else
         status = cli_session_run(&fit.session, &run.telemetry);
     cli_sweep_close(&fit.sweep);
+    pl_text_free(name);
     return status;
 }

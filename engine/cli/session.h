@@ -96,6 +96,17 @@ typedef struct cli_run {
  * mistakes that were found. */
 pl_options_t *cli_run_load(const cli_run_t *run, pl_error_t *err);
 
+/* ---- init.c: run files for data ---- */
+
+/* The path is a folder, or a file that does not begin as a run file does. */
+bool cli_is_data(const char *path);
+/* "titanic.json" for "data/titanic.csv.gz", from pl_text()  [NULL: no memory]. */
+char *cli_init_name(const char *data);
+/* Proposes a run for data, prints the reasons unless `quiet`, and writes a run file.
+ * PL_EINVAL: the file exists. */
+int cli_init_write(const char *data, const char *target, const char *path, bool quiet,
+                   pl_error_t *err);
+
 /* Whether a key exists and its value is not empty. */
 bool cli_is_set(const pl_options_t *options, const char *key);
 /* False if the run file names training or validation data, but none to predict. */

@@ -247,6 +247,12 @@ static char *csv_data_info(const csv_dataset_t *csv, pl_error_t *err)
         text = pl_text("%lld", (long long)csv->index_values);
         made = pl_data_info_add(&made, CATEGORY_VALUES, &text);
     }
+    if (csv->scale.factor > 0) {
+        text = pl_text("%.17g", csv->scale.mean);
+        made = pl_data_info_add(&made, TARGET_MEAN, &text);
+        text = pl_text("%.17g", csv->scale.factor);
+        made = pl_data_info_add(&made, TARGET_FACTOR, &text);
+    }
     if (csv->standardize)
         made = pl_moments_add(&made, csv->moments, csv->features);
     if (!made)
@@ -286,6 +292,12 @@ static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t
         code = csv_find_target(csv, data_info, err);
     if (!code && !data_info)
         code = csv_find_split(csv, request, &split, err);
+    if (!code && !data_info && csv->standardize && csv->kind == TARGET_VALUE)
+        csv->scale = csv_measure(csv, &split, csv->y, 0);
+    else
+        csv->scale = (pl_moments_t){
+            json_number_value(json_object_get(data_info, TARGET_MEAN)),
+            json_number_value(json_object_get(data_info, TARGET_FACTOR))};
     if (!code)
         code = csv_prepare(csv, &split, data_info, err);
     if (!code && data_info)

@@ -17,6 +17,11 @@
 /* The number of different values of the field "c". */
 #define CATEGORY_VALUES "category_values"
 
+/* (y - mean) * factor has mean 0 and deviation 1 in the training data; modules such as
+ * mlp learn that, and predict y. */
+#define TARGET_MEAN "target_mean"
+#define TARGET_FACTOR "target_factor"
+
 /* The words of the option "target", and the type that was found. */
 typedef enum csv_target {
     TARGET_AUTO,
@@ -91,6 +96,8 @@ typedef struct csv_dataset {
     json_t *names;                                    /* of the columns, for the data info
                                                          [by position] */
     pl_moments_t *moments;                            /* [features] */
+    pl_moments_t scale;                               /* of y in the training data; factor
+                                                         0: no values */
     float *x;                                         /* [rows, features] */
     int64_t *index;                                   /* [rows, indexes]: "c" */
     double *y;                                        /* [rows]  [no target] */
@@ -143,6 +150,10 @@ int csv_find_recipes(csv_dataset_t *csv, const json_t *data_info, pl_error_t *er
  * fills x, index and moments. */
 int csv_prepare(csv_dataset_t *csv, const pl_data_split_t *split, const json_t *data_info,
                 pl_error_t *err);
+
+/* The moments of numbers [rows] of the rows to train on; `fill` stands for NAN. */
+pl_moments_t csv_measure(const csv_dataset_t *csv, const pl_data_split_t *split,
+                         const double *value, double fill);
 
 /* The recipes for the data info; NULL with PL_OK: all columns are plain numbers. */
 int csv_recipes(const csv_dataset_t *csv, json_t **recipes_p, pl_error_t *err);

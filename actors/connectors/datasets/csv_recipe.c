@@ -370,8 +370,8 @@ static int learn_values(const csv_dataset_t *csv, const pl_data_split_t *split, 
 
 /* The moments that scale numbers to mean 0 and deviation 1, constant ones to 0.  Only
  * rows to train on count: moments must not depend on the held rows of a split. */
-static pl_moments_t measure(const csv_dataset_t *csv, const pl_data_split_t *split,
-                            const double *value, double fill)
+pl_moments_t csv_measure(const csv_dataset_t *csv, const pl_data_split_t *split,
+                         const double *value, double fill)
 {
     const double rows = (double)(csv->rows - split->held_count);
     double first = NAN, mean = 0, squares = 0;
@@ -562,7 +562,7 @@ int csv_prepare(csv_dataset_t *csv, const pl_data_split_t *split, const json_t *
         } else if (recipe->kind != KIND_TEXT
                    && !(code = read_numbers(csv, k, value, err))) {
             if (!data_info && csv->standardize)
-                csv->moments[at] = measure(csv, split, value, recipe->fill);
+                csv->moments[at] = csv_measure(csv, split, value, recipe->fill);
             code = fill_numbers(csv, k, at, value, err);
         }
         at += recipe->width;

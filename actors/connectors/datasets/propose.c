@@ -1,0 +1,418 @@
+/* propose.c - a run for data that nobody has described: data set, target, task, model
+ *
+ * Each decision has a reason in plain words, and each can be changed in the run file that
+ * comes of it.  The sizes are those with which a network of two layers learns most tables
+ * well in about 4000 steps. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "actors/connectors/datasets/csv_parts.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_path.h"
+#include "base/json_text.h"
+
+#define STEPS 4000
+
+/* What a column of a table contains. */
+typedef struct table_column {
+    csv_kind_t kind;
+    int64_t filled;                              /* cells */
+    int64_t distinct;                            /* up to DISTINCT_MAX */
+    bool whole;                                  /* all are whole numbers */
+    bool counts;                                 /* each is one more than the one above */
+    bool unused;
+} table_column_t;
+
+#define DISTINCT_MAX 1001
+
+typedef struct proposal {
+    json_t *run, *reasons;                                  /* NULL: out of memory */
+    csv_dataset_t csv;
+    table_column_t *column;
+    int target;
+} proposal_t;
+
+static PL_PRINTF(3, 4) void give_reason(proposal_t *p, const char *key,
+                                        const char *format, ...)
+{
+    char text[600];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    p->reasons = pl_json_append(p->reasons,
+                                json_pack("{s:s, s:s}", "key", key, "text", text));
+}
+
+/* Sets "section.key" of the run; consumes value. */
+static void set(proposal_t *p, const char *path, json_t *value)
+{
+    if (p->run && pl_json_set_path(p->run, path, value, NULL) == PL_OK)
+        return;
+    json_decref(p->run);
+    p->run = NULL;
+}
+
+/* ---- Columns ---- */
+
+static const char *name_of(const proposal_t *p, int column, char text[static 24])
+{
+    const char *name = p->csv.table.name ? p->csv.table.name[column] : "";
+    snprintf(text, 24, "%d", column);
+    return *name && !strchr(name, ',') ? name : text;
+}
+
+static int look_at(proposal_t *p, int column, pl_error_t *err)
+{
+    const pl_csv_t *table = &p->csv.table;
+    csv_recipe_t recipe;
+    table_column_t *c = &p->column[column];
+    double number, last = NAN;
+    json_t *seen = json_object();
+    int code = csv_find_kind(&p->csv, column, &recipe, err);
+    if (code || !seen) {
+        json_decref(seen);
+        return code ? code : pl_no_memory(err);
+    }
+    *c = (table_column_t){.kind = recipe.kind, .whole = true, .counts = true};
+    for (int64_t row = 0; row < table->rows; row++) {
+        const char *cell = pl_csv_cell(table, row, column);
+        const bool is_number = pl_csv_number(table, row, column, &number);
+        c->whole = c->whole && (!*cell || (is_number && number == floor(number)));
+        c->counts = c->counts && is_number && (row == 0 || number == last + 1);
+        last = number;
+        c->filled += *cell != '\0';
+        if (*cell && json_object_size(seen) < DISTINCT_MAX)
+            json_object_set_new_nocheck(seen, cell, json_true());
+    }
+    c->distinct = (int64_t)json_object_size(seen);
+    c->counts = c->counts && table->rows > 2;
+    json_decref(seen);
+    return PL_OK;
+}
+
+static bool can_be_target(const proposal_t *p, int column)
+{
+    const table_column_t *c = &p->column[column];
+    return c->kind != KIND_TEXT && c->kind != KIND_DATE && c->distinct > 1 && !c->counts;
+}
+
+/* Finds the target: the column that the caller names, one with a usual name, or the last
+ * that can be one. */
+static int find_target(proposal_t *p, const char *wanted, pl_error_t *err)
+{
+    static const char *const usual[] = {"target",        "label",
+                                        "class",         "y",
+                                        "survived",      "outcome",
+                                        "species",       "diagnosis",
+                                        "income",        "churn",
+                                        "quality",       "price",
+                                        "medhousevalue", "median_house_value",
+                                        "medhouseval",   "medv",
+                                        "mpg",           "type",
+                                        "category",      "spam"};
+    const pl_csv_t *table = &p->csv.table;
+    char text[24];
+    for (int k = 0; wanted && k < table->columns; k++) {
+        snprintf(text, sizeof text, "%d", k);
+        if (strcmp(wanted, text) && (!table->name || strcmp(wanted, table->name[k])))
+            continue;
+        p->target = k;
+        if (p->column[k].kind == KIND_TEXT || p->column[k].kind == KIND_DATE)
+            return pl_fail(err, PL_EINVAL,
+                           "%s: the column \"%s\" cannot be the target: it has %s",
+                           p->csv.path, wanted,
+                           p->column[k].kind == KIND_DATE
+                               ? "dates"
+                               : "too many different texts for classes");
+        give_reason(p, "data.fields", "The target is \"%.100s\", as requested.", wanted);
+        return PL_OK;
+    }
+    if (wanted)
+        return pl_fail(err, PL_ENOTFOUND, "%s: there is no column \"%.100s\"",
+                       p->csv.path, wanted);
+    for (size_t i = 0; table->name && i < sizeof usual / sizeof *usual; i++)
+        for (int k = 0; k < table->columns; k++)
+            if (!strcasecmp(table->name[k], usual[i]) && can_be_target(p, k)) {
+                p->target = k;
+                give_reason(p, "data.fields",
+                            "The target is \"%.100s\", a usual name for one; "
+                            "--target NAME chooses another column.",
+                            table->name[k]);
+                return PL_OK;
+            }
+    for (p->target = table->columns - 1; p->target >= 0; p->target--)
+        if (can_be_target(p, p->target))
+            break;
+    if (p->target < 0)
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: no column can be the target: each has dates, free texts or "
+                       "one value",
+                       p->csv.path);
+    give_reason(p, "data.fields",
+                "The target is the last column that can be one, \"%.100s\"; --target "
+                "NAME chooses another.",
+                name_of(p, p->target, text));
+    return PL_OK;
+}
+
+/* Each value of a column stands beside one value of a target of classes: the column is
+ * the target in other words. */
+static bool tells_target(const proposal_t *p, int column)
+{
+    const pl_csv_t *table = &p->csv.table;
+    const table_column_t *c = &p->column[column], *target = &p->column[p->target];
+    json_t *beside = c->distinct == target->distinct && table->rows >= 50 ? json_object()
+                                                                          : NULL;
+    bool tells = beside;
+    for (int64_t row = 0; row < table->rows && tells; row++) {
+        const char *cell = pl_csv_cell(table, row, column);
+        const json_t *known = json_object_get(beside, cell);
+        const char *value = pl_csv_cell(table, row, p->target);
+        if (known)
+            tells = !strcmp(json_string_value(known), value);
+        else
+            tells = json_object_set_new_nocheck(beside, cell, json_string_nocheck(value))
+                    == 0;
+    }
+    json_decref(beside);
+    return tells;
+}
+
+/* Finds columns that are of no use as features, and lists them. */
+static void find_unused(proposal_t *p, bool classes)
+{
+    const pl_csv_t *table = &p->csv.table;
+    char list[1000] = "", text[24];
+    for (int k = 0; k < table->columns; k++) {
+        table_column_t *c = &p->column[k];
+        const char *name = name_of(p, k, text), *dash = strrchr(name, '_');
+        const size_t length = strlen(name);
+        const bool is_id = c->kind == KIND_NUMBER && c->whole && c->distinct > 20
+                           && (c->distinct == c->filled || c->distinct == DISTINCT_MAX)
+                           && (!strcasecmp(name, "id") || !strcasecmp(name, "index")
+                               || (dash && !strcasecmp(dash, "_id"))
+                               || (length > 2 && !strcmp(name + length - 2, "Id")));
+        if (k == p->target)
+            continue;
+        const char *why = c->distinct < 2                 ? "has one value"
+                          : c->counts || is_id            ? "numbers the rows"
+                          : c->kind == KIND_TEXT          ? "has free texts"
+                          : classes && tells_target(p, k) ? "is the target in other words"
+                                                          : NULL;
+        if (!why || strlen(list) + length + 2 > sizeof list)
+            continue;
+        c->unused = true;
+        sprintf(list + strlen(list), "%s%s", *list ? "," : "", name);
+        give_reason(p, "data.ignore", "\"%.100s\" %s.", name, why);
+    }
+    if (*list)
+        set(p, "data.ignore", json_string(list));
+}
+
+/* ---- A table ---- */
+
+/* The number of rows sets the size of batches and epochs. */
+static void propose_training(proposal_t *p, int64_t samples, bool stops)
+{
+    const int64_t train = samples * 4 / 5;
+    const int batch = train < 2000 ? 32 : train < 20000 ? 128 : 512;
+    const int64_t steps = (train + batch - 1) / batch;
+    int64_t epochs = STEPS / (steps ? steps : 1);
+    epochs = epochs > 100 ? 100 : epochs < 5 ? 5 : epochs;
+    set(p, "data.val_split", json_real(0.2));
+    set(p, "data.batch_size", json_integer(batch));
+    set(p, "optimizer",
+        json_pack("{s:s, s:f, s:f}", "name", "adamw", "lr", 0.002, "weight_decay", 0.01));
+    set(p, "scheduler", json_pack("{s:s}", "name", "cosine"));
+    set(p, "trainer.max_epochs", json_integer(epochs));
+    give_reason(p, "data.val_split", "A fifth of the %lld rows is for validation.",
+                (long long)samples);
+    give_reason(p, "trainer.max_epochs", "%lld step%s of %d rows are an epoch.",
+                (long long)steps, pl_plural(steps), batch);
+    if (stops)
+        set(p, "callbacks",
+            json_pack("[{s:s, s:s, s:i}]", "name", "early_stopping", "monitor",
+                      "val_loss", "patience", epochs > 20 ? 20 : 5));
+}
+
+static void propose_target(proposal_t *p, bool classes)
+{
+    const pl_csv_t *table = &p->csv.table;
+    const table_column_t *target = &p->column[p->target];
+    char text[24];
+    if (table->name)
+        set(p, "data.fields", json_pack("{s:s}", "y", name_of(p, p->target, text)));
+    else
+        set(p, "data.label", json_integer(p->target));
+    set(p, "data.target", json_string(classes ? "class" : "value"));
+    if (classes)
+        give_reason(p, "data.target", "It has %lld different %s, so they are classes.",
+                    (long long)target->distinct,
+                    target->kind == KIND_NUMBER ? "whole numbers" : "texts");
+    else
+        give_reason(p, "data.target",
+                    "It has many different numbers, so they are values.");
+    if (classes)
+        set(p, "data.stratify", json_true());
+}
+
+static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
+{
+    pl_csv_t *table = &p->csv.table;
+    int64_t empty = 0;
+    int with_empty = 0, texts = 0;
+    char first[100] = "", text[24];
+    int code = csv_load(&p->csv, err);
+    if (!code && table->rows < 2)
+        code = pl_fail(err, PL_EFORMAT, "%s: %lld rows are too few to learn from",
+                       p->csv.path, (long long)table->rows);
+    p->column = code ? NULL : pl_alloc_array((size_t)table->columns, sizeof *p->column);
+    if (!code && !p->column)
+        code = pl_no_memory(err);
+    for (int k = 0; k < table->columns && !code; k++)
+        code = look_at(p, k, err);
+    if (code)
+        return code;
+    const char delimiter[] = {table->format.delimiter, '\0'};
+    set(p, "data.name", json_string("csv"));
+    set(p, "data.path", json_string(p->csv.path));
+    give_reason(p, "data.name",
+                "A table of %lld rows and %d columns with %s between fields, %s header.",
+                (long long)table->rows, table->columns,
+                *delimiter == '\t'  ? "tabs"
+                : *delimiter == ' ' ? "blanks"
+                                    : delimiter,
+                table->name ? "with a" : "without a");
+    code = find_target(p, target, err);
+    if (code)
+        return code;
+    const table_column_t *y = &p->column[p->target];
+    const bool classes = y->kind == KIND_CATEGORY
+                         || (y->whole && (y->distinct <= 2 || y->distinct <= 10));
+    propose_target(p, classes);
+    find_unused(p, classes);
+    for (int k = 0; k < table->columns; k++) {
+        const table_column_t *c = &p->column[k];
+        texts += !c->unused && k != p->target && c->kind == KIND_CATEGORY;
+        if (c->unused || c->filled == table->rows)
+            continue;
+        if (!with_empty++)
+            snprintf(first, sizeof first, "%.90s", name_of(p, k, text));
+        empty += table->rows - c->filled;
+    }
+    set(p, "data.missing", json_string(with_empty ? "category" : "median"));
+    if (with_empty)
+        give_reason(p, "data.missing",
+                    "%lld cells of %d column%s are empty, such as in \"%s\": the mean "
+                    "stands there, and a further feature says so.",
+                    (long long)empty, with_empty, pl_plural(with_empty), first);
+    else
+        give_reason(p, "data.missing",
+                    "No cell is empty; in other files the median stands for such cells.");
+    if (texts)
+        give_reason(p, "data.name",
+                    "%d column%s of texts: each value is a feature of its own.", texts,
+                    pl_plural(texts));
+    give_reason(p, "module.name", "A network of two hidden layers predicts %s.",
+                classes ? "the class" : "the value");
+    set(p, "module",
+        json_pack("{s:s, s:[i,i], s:f}", "name", "mlp", "hidden",
+                  table->rows < 1000 ? 64 : 128, table->rows < 1000 ? 32 : 64, "dropout",
+                  table->rows < 20000 ? 0.1 : 0.0));
+    propose_training(p, table->rows, true);
+    return PL_OK;
+}
+
+/* ---- Other data ---- */
+
+static bool is_there(const char *folder, const char *name)
+{
+    char *path = pl_text("%s/%s", folder, name);
+    struct stat status;
+    const bool found = path && stat(path, &status) == 0;
+    pl_text_free(path);
+    return found;
+}
+
+static bool ends_with(const char *path, const char *end)
+{
+    const size_t length = strlen(path), size = strlen(end);
+    return length > size && !strcasecmp(path + length - size, end);
+}
+
+static int propose_folder(proposal_t *p, const char *path, pl_error_t *err)
+{
+    if (!is_there(path, "train-images-idx3-ubyte")
+        && !is_there(path, "train-images-idx3-ubyte.gz"))
+        return pl_fail(err, PL_ENOTFOUND,
+                       "%s: a folder is known by the files train-images-idx3-ubyte and "
+                       "train-labels-idx1-ubyte, which it does not have; name one table "
+                       "or text instead",
+                       path);
+    set(p, "data",
+        json_pack("{s:s, s:s, s:f, s:i}", "name", "idx", "path", path, "val_split", 0.1,
+                  "batch_size", 128));
+    set(p, "module", json_pack("{s:s}", "name", "cnn"));
+    set(p, "optimizer", json_pack("{s:s, s:f}", "name", "adamw", "lr", 0.001));
+    set(p, "scheduler", json_pack("{s:s}", "name", "cosine"));
+    set(p, "trainer.max_epochs", json_integer(5));
+    give_reason(p, "data.name",
+                "A folder with images and labels in the format of MNIST.");
+    give_reason(p, "module.name", "A convolutional network predicts the class.");
+    return PL_OK;
+}
+
+static void propose_text(proposal_t *p, const char *path)
+{
+    set(p, "data",
+        json_pack("{s:s, s:s, s:f, s:i}", "name", "text", "path", path, "val_split", 0.1,
+                  "batch_size", 32));
+    set(p, "module", json_pack("{s:s}", "name", "gpt"));
+    set(p, "optimizer", json_pack("{s:s, s:f}", "name", "adamw", "lr", 0.001));
+    set(p, "trainer.max_epochs", json_integer(1));
+    give_reason(p, "data.name", "A text: each character is a token.");
+    give_reason(p, "module.name",
+                "A small language model; paceline predict --prompt continues a text.");
+}
+
+char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
+{
+    proposal_t p = {.run = json_object(),
+                    .reasons = json_array(),
+                    .target = -1,
+                    .csv = {.path = path,
+                            .delimiter = "",
+                            .comment = "",
+                            .missing_values = CSV_MISSING_VALUES,
+                            .skip_lines = -1}};
+    struct stat status;
+    int code = PL_OK;
+    char *text = NULL;
+    if (stat(path, &status) != 0)
+        code = pl_fail(err, PL_ENOTFOUND, "%s: %m", path);
+    else if (S_ISDIR(status.st_mode))
+        code = propose_folder(&p, path, err);
+    else if (ends_with(path, ".txt") && !target)
+        propose_text(&p, path);
+    else
+        code = propose_table(&p, target, err);
+    pl_csv_release(&p.csv.table);
+    pl_free(p.column);
+    json_t *all = code ? NULL : pl_json_with(json_object(), "run", json_incref(p.run));
+    all = code ? NULL : pl_json_with(all, "reasons", json_incref(p.reasons));
+    if (all && p.run && p.reasons)
+        text = pl_json_write(all, PL_JSON_COMPACT);
+    if (!code && !text)
+        pl_no_memory(err);
+    json_decref(all);
+    json_decref(p.run);
+    json_decref(p.reasons);
+    return text;
+}

@@ -1,0 +1,154 @@
+/* init.c - paceline init: a run file for data, with the reason of each decision
+ *
+ * The library proposes the run; here it becomes a file whose comments are the reasons.
+ * `paceline fit DATA` writes the same file and trains as it says. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/commands.h"
+#include "cli/json.h"
+#include "cli/session.h"
+
+/* ---- the text of the run file ---- */
+
+/* A comment of one or several lines for each reason of a key. */
+static void write_reasons(FILE *to, const json_t *reasons, const char *key)
+{
+    size_t k;
+    json_t *reason;
+    json_array_foreach(reasons, k, reason) {
+        const char *word = json_string_value(json_object_get(reason, "text"));
+        size_t column = 0;
+        if (strcmp(json_string_value(json_object_get(reason, "key")), key) != 0)
+            continue;
+        for (size_t length; *word; word += length + (word[length] == ' ')) {
+            length = strcspn(word, " ");
+            if (column == 0 || column + length > 90)
+                column = (size_t)fprintf(to, "%s    //", column ? "\n" : "");
+            column += (size_t)fprintf(to, " %.*s", (int)length, word);
+        }
+        fputc('\n', to);
+    }
+}
+
+/* {"run": …, "reasons": …} as a run file; to be freed by free()  [NULL: no memory]. */
+static char *run_text(const json_t *proposal, const char *data)
+{
+    const json_t *reasons = json_object_get(proposal, "reasons");
+    char *text = NULL;
+    size_t size, written = 0;
+    const char *section, *key;
+    json_t *values, *value;
+    FILE *to = open_memstream(&text, &size);
+    if (!to)
+        return NULL;
+    fprintf(to, "// A proposal of paceline init for %s. Change what you like.\n{", data);
+    json_object_foreach(json_object_get(proposal, "run"), section, values) {
+        fprintf(to, "%s\n  \"%s\": ", written++ ? "," : "", section);
+        if (!json_is_object(values)) {
+            json_dumpf(values, to, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+            continue;
+        }
+        fputs("{\n", to);
+        size_t left = json_object_size(values);
+        json_object_foreach(values, key, value) {
+            char path[200];
+            snprintf(path, sizeof path, "%s.%s", section, key);
+            write_reasons(to, reasons, path);
+            fprintf(to, "    \"%s\": ", key);
+            json_dumpf(value, to, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+            fputs(--left ? ",\n" : "\n", to);
+        }
+        fputs("  }", to);
+    }
+    fputs("\n}\n", to);
+    const bool failed = ferror(to);
+    if (fclose(to) == 0 && !failed)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* ---- the file ---- */
+
+char *cli_init_name(const char *data)
+{
+    size_t length = strlen(data);
+    while (length > 1 && data[length - 1] == '/')
+        length--;
+    size_t begin = length;
+    while (begin > 0 && data[begin - 1] != '/')
+        begin--;
+    const char *dot = memchr(data + begin + 1, '.',
+                             length > begin ? length - begin - 1 : 0);
+    const size_t stem = dot ? (size_t)(dot - data) - begin : length - begin;
+    return pl_text("%.*s.json", (int)stem, data + begin);
+}
+
+bool cli_is_data(const char *path)
+{
+    struct stat status;
+    char begin[256] = "";
+    if (stat(path, &status) != 0)
+        return false;
+    if (S_ISDIR(status.st_mode))
+        return true;
+    if (!S_ISREG(status.st_mode))
+        return false;
+    FILE *file = fopen(path, "re");
+    const size_t count = file ? fread(begin, 1, sizeof begin - 1, file) : 0;
+    if (file)
+        fclose(file);
+    const size_t mark = count >= 3 && !memcmp(begin, "\xEF\xBB\xBF", 3) ? 3 : 0;
+    const char *first = begin + mark + strspn(begin + mark, " \t\r\n");
+    return *first && *first != '{' && *first != '/';
+}
+
+int cli_init_write(const char *data, const char *target, const char *path, bool quiet,
+                   pl_error_t *err)
+{
+    char *made = pl_data_propose(data, target, err);
+    json_t *proposal = made ? json_loads(made, 0, NULL) : NULL, *reason;
+    char *text = proposal ? run_text(proposal, data) : NULL;
+    int code = made ? text ? PL_OK : pl_fail(err, PL_ENOMEM, "out of memory") : err->code;
+    size_t k;
+    json_array_foreach(quiet || code ? NULL : json_object_get(proposal, "reasons"), k,
+                       reason)
+        cli_print("%s\n", json_string_value(json_object_get(reason, "text")));
+    if (!code) {
+        FILE *file = fopen(path, "wex");
+        bool failed = !file || fputs(text, file) < 0;
+        failed = (file && fclose(file) != 0) || failed;
+        if (failed && errno == EEXIST)
+            code = pl_fail(err, PL_EINVAL,
+                           "%s exists: choose another name with --output, or remove it",
+                           path);
+        else if (failed)
+            code = pl_fail(err, PL_EIO, "cannot write %s: %s", path, strerror(errno));
+    }
+    pl_text_free(made);
+    json_decref(proposal);
+    free(text);
+    return code;
+}
+
+int cli_init(const cli_init_t *arguments)
+{
+    pl_error_t err = {0};
+    char *name = arguments->output ? pl_text("%s", arguments->output)
+                                   : cli_init_name(arguments->data);
+    int code = name ? cli_init_write(arguments->data, arguments->target, name,
+                                     arguments->json, &err)
+                    : pl_fail(&err, PL_ENOMEM, "out of memory");
+    if (code != PL_OK)
+        cli_failure(&err, arguments->json);
+    else if (arguments->json)
+        cli_print_json(json_pack("{s:s, s:s}", "event", "result", "run", name));
+    else
+        cli_print("written to %s; train with: %s fit %s\n", name, cli_program(), name);
+    pl_text_free(name);
+    return code == PL_OK ? CLI_DONE : CLI_WRONG;
+}

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# init.t - tests of the command: run files for data that nobody has described
+. "$(dirname "$0")/tap.sh"
+
+# Passengers, of whom most women survive; 200 rows with empty cells.
+put_passengers() {
+    awk 'BEGIN {
+        srand(7)
+        print "PassengerId,Survived,Name,Sex,Age,Embarked,Ship"
+        for (i = 1; i <= 200; i++) {
+            sex = rand() < 0.5 ? "female" : "male"
+            alive = rand() < (sex == "female" ? 0.98 : 0.02) ? "yes" : "no"
+            printf "%d,%s,\"Doe, %d\",%s,%s,%s,A\n", i, alive, i, sex, \
+                   rand() < 0.2 ? "" : int(60 * rand()), substr("SCQ", 1 + int(3 * rand()), 1)
+        }
+    }' >passengers.csv
+}
+
+a_table_gets_a_run_file_with_reasons() {
+    put_passengers
+    try "$paceline" init passengers.csv
+    is "$status" 0 "init succeeds"
+    like "$out" 'A table of 200 rows and 7 columns with , between fields, with a header' "the table is described"
+    like "$out" 'The target is "Survived"' "the target is named"
+    like "$out" '"PassengerId" numbers the rows' "a number of each row has no use"
+    like "$out" '"Name" has free texts' "nor have free texts"
+    like "$out" '"Ship" has one value' "nor has a constant"
+    like "$(<passengers.json)" '^    // The target is "Survived"' "the reasons are comments"
+    like "$(<passengers.json)" '"ignore": "PassengerId,Name,Ship"' "the columns are left out"
+    try "$paceline" fit passengers.json --print-config
+    is "$status" 0 "the run file is valid"
+    try "$paceline" init passengers.csv
+    is "$status" 2 "an existing file stays"
+    like "$err" 'passengers.json exists' "which the error says"
+}
+
+fit_learns_from_a_table_alone() {
+    rm -f passengers.json
+    put_passengers
+    try "$paceline" fit passengers.csv --set trainer.max_epochs=8
+    is "$status" 0 "fit succeeds"
+    ok "most are classified" at_least "$(metric val_acc)" 0.85
+    try "$paceline" fit passengers.json --set trainer.max_epochs=40 --set data.categories=index
+    ok "with embeddings of categories, too" at_least "$(metric val_acc)" 0.85
+    try "$paceline" predict passengers.json --set data.categories=index --checkpoint runs/latest
+    is "$(sort -u <<<"$out" | tr '\n' ' ')" "no yes " "predictions are the names of the classes"
+    try "$paceline" fit passengers.csv --set trainer.max_steps=1
+    like "$err" 'passengers.json exists' "the next fit takes the run file"
+}
+
+values_are_predicted_in_their_unit() {
+    awk 'BEGIN { srand(3); print "rooms;price"; for (i = 0; i < 300; i++) { r = rand(); s = 3000 + 500 * r
+                 sub(/\./, ",", r); printf "%s;%d,5\n", r, s } }' >prices.csv
+    try "$paceline" init prices.csv --output p.json
+    like "$out" 'so they are values' "prices are values"
+    try "$paceline" fit p.json --set trainer.max_epochs=20
+    is "$status" 0 "fit succeeds"
+    try "$paceline" predict p.json --checkpoint runs/latest
+    ok "the first price is near 3000 to 3500" at_least "$(head -n 1 <<<"$out")" 2900
+}
+
+the_target_can_be_chosen() {
+    put_passengers
+    try "$paceline" init passengers.csv --target Sex --output sex.json
+    is "$status" 0 "by its name"
+    like "$(<sex.json)" '"y": "Sex"' "it is the target"
+    try "$paceline" init passengers.csv --target Name --output name.json
+    is "$status" 2 "not a text that names each row"
+    like "$err" 'cannot be the target: it has too many different texts' "which the error says"
+    try "$paceline" init passengers.csv --target Nam --output name.json
+    is "$status" 2 "nor a column that is not there"
+    ok "no file is written" test ! -e name.json
+}
+
+what_is_no_data_is_refused() {
+    try "$paceline" init missing.csv
+    is "$status" 2 "no such file"
+    mkdir -p empty
+    try "$paceline" init empty
+    is "$status" 2 "a folder without known files"
+    like "$err" 'empty: a folder is known by' "which the error says"
+}
+
+embeddings_take_the_categories_of_the_data() {
+    put_passengers
+    try "$paceline" init passengers.csv --output e.json
+    try "$paceline" fit e.json --set data.categories=index --set trainer.max_steps=1
+    try "$paceline" inspect runs/latest/model.safetensors
+    like "$out" 'categories.weight +float32 +7x8' "two sexes, three harbours, and others of both columns"
+}
+
+run a_table_gets_a_run_file_with_reasons
+run fit_learns_from_a_table_alone trains
+run values_are_predicted_in_their_unit trains
+run the_target_can_be_chosen
+run embeddings_take_the_categories_of_the_data trains
+run what_is_no_data_is_refused
+done_testing
