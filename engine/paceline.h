@@ -1405,9 +1405,15 @@ typedef struct pl_cross_entropy_options {
     int64_t ignore_index;
     const pl_node_t *class_weights;                         /* float32 [C]  [all 1] */
     const pl_node_t *weights;                               /* float32 [...]  [all 1] */
+    double label_smoothing;     /* from 0 up to 1: share of a target that is spread evenly
+                                   over all classes (Szegedy et al., 2015)  [0] */
 } pl_cross_entropy_options_t;
 PL_API pl_loss_t pl_cross_entropy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                                   const pl_cross_entropy_options_t *options);
+/* The same of logarithms of probabilities in place of logits, such as those of
+ * pl_log_softmax(): -x[target], as torch.nn.NLLLoss. */
+PL_API pl_loss_t pl_nll(pl_graph_t *g, pl_node_t log_probabilities, pl_node_t targets,
+                        const pl_cross_entropy_options_t *options);
 /* Mean squared error: the sum of squares over all elements, and their count. */
 PL_API pl_loss_t pl_mse(pl_graph_t *g, pl_node_t x, pl_node_t target);
 /* Mean squared error with a weight [B] for each sample. */

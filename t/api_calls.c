@@ -484,7 +484,8 @@ static void draw_metric(void)
     const pl_cross_entropy_options_t entropy = {.has_ignore = drawn_one_in(2),
                                                 .ignore_index = drawn_int64(),
                                                 .class_weights = drawn_one_in(2) ? NULL
-                                                                                 : &w};
+                                                                                 : &w,
+                                                .label_smoothing = drawn_double()};
     const pl_classes_options_t classes = {.has_ignore = drawn_one_in(2),
                                           .ignore_index = drawn_int64(),
                                           .average = (pl_average_t)drawn_below(5)};
@@ -492,7 +493,8 @@ static void draw_metric(void)
     const pl_cross_entropy_options_t *given = drawn_one_in(2) ? NULL : &entropy;
     const pl_bce_options_t bce = {.positive_weights = drawn_one_in(2) ? NULL : &w,
                                   .weights = drawn_one_in(2) ? NULL : &w};
-    switch (drawn_below(24)) {
+    switch (drawn_below(25)) {
+    case 24: m = pl_nll(g, a(), a(), given); break;
     case 17: m = pl_l1(g, a(), a()); break;
     case 18: m = pl_huber(g, a(), a(), drawn_double()); break;
     case 19: m = pl_bce_with_logits(g, a(), a(), drawn_one_in(2) ? NULL : &bce); break;

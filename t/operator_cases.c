@@ -547,6 +547,21 @@ static pl_node_t build_weighted_cross_entropy(pl_graph_t *g, const operator_case
     return pl_div(g, loss.sum, loss.weight);
 }
 
+/* p: label smoothing; arg: whether classes have weights, of logarithms. */
+static pl_node_t build_smooth_cross_entropy(pl_graph_t *g, const operator_case_t *c)
+{
+    static const double of_class[] = {0.5, 2, 0, 1, 1, 3.25};
+    pl_node_t classes = pl_vector(g, of_class, (int)c->classes), x = param(g, c, 0);
+    const pl_cross_entropy_options_t options = {.has_ignore = c->ignore,
+                                                .ignore_index = c->ignore,
+                                                .class_weights = c->arg[0] ? &classes
+                                                                           : NULL,
+                                                .label_smoothing = c->p};
+    pl_loss_t loss = c->arg[1] ? pl_nll(g, x, pl_input(g, "i"), &options)
+                               : pl_cross_entropy(g, x, pl_input(g, "i"), &options);
+    return pl_div(g, loss.sum, loss.weight);
+}
+
 static pl_node_t build_accuracy(pl_graph_t *g, const operator_case_t *c)
 {
     const pl_cross_entropy_options_t options = {.has_ignore = c->ignore,
@@ -1064,6 +1079,18 @@ const operator_case_t operator_cases[] = {
     {CASE("cross_entropy, int32, both weights, some ignored", weighted_cross_entropy, 1,
           S(8, 6)),
      .index = S(8), .narrow = true, .classes = 6, .ignore = -1, .arg = {true, true}},
+    {CASE("cross_entropy, smoothed", smooth_cross_entropy, 1, S(8, 5)), .index = S(8),
+     .classes = 5, .p = 0.1},
+    {CASE("cross_entropy, smoothed, four at a time", smooth_cross_entropy, 1, S(8, 12)),
+     .index = S(8), .classes = 12, .p = 0.25},
+    {CASE("cross_entropy, smoothed, class weights, some ignored", smooth_cross_entropy, 1,
+          S(8, 6)),
+     .index = S(8), .classes = 6, .ignore = -1, .p = 0.3, .arg = {true}},
+    {CASE("nll", smooth_cross_entropy, 1, S(8, 5)), .index = S(8), .classes = 5,
+     .low = -3, .high = 1, .arg = {false, true}},
+    {CASE("nll, class weights, some ignored", smooth_cross_entropy, 1, S(8, 6)),
+     .index = S(8), .classes = 6, .ignore = -1, .low = -3, .high = 1,
+     .arg = {true, true}},
     {CASE("accuracy", accuracy, 1, S(9, 4)), .index = S(9), .classes = 4,
      .forward_only = true},
     {CASE("accuracy, ties, some ignored", accuracy, 1, S(15, 4)), .index = S(15),

@@ -363,6 +363,10 @@ static void define_targets(gpu_codegen_t *t, const pl_op_t *op, int logits)
 /* WEIGHT: by the last two inputs, `first` and the next, if the operation has them. */
 static void define_weights(gpu_codegen_t *t, const pl_op_t *op, int first)
 {
+    char number[40];
+    gpu_define_number(t, "OF_LOGS", op->attr.of_logs);
+    gpu_define_number(t, "SMOOTHED", op->attr.a > 0);
+    gpu_define(t, "SMOOTHING", "%s", gpu_number(t, op->attr.a, number));
     if (op->input_count <= first) {
         gpu_define(t, "WEIGHT(row, target)", "((real)1)");
         return;

@@ -199,32 +199,51 @@ static double row_weight(const pl_reference_call_t *c, int k, int64_t row, doubl
            * c->in[k + 1][c->in_shape[k + 1].rank ? row : 0];
 }
 
+/* The share of class i of a target, which counts `own` for its own class: weights of
+ * classes and rows are inputs k and k + 1, if there are any. */
+static double target_share(const pl_reference_call_t *c, int k, int64_t row,
+                           double target, int64_t i, int64_t n)
+{
+    const double own = (double)i == target ? row_weight(c, k, row, target) : 0;
+    return (1 - c->attr->a) * own
+           + c->attr->a / (double)n * row_weight(c, k, row, (double)i);
+}
+
 static void compute_cross_entropy(pl_reference_call_t *c)
 {
     const int64_t rows = c->in_shape[0].dim[0], n = c->in_shape[0].dim[1];
     for (int64_t r = 0; r < rows; r++) {
         const double target = c->in[1][r];
-        const exponentials_t row = exponentials_of(c->in[0] + r * n, n);
+        exponentials_t row = exponentials_of(c->in[0] + r * n, n);
+        if (c->attr->of_logs)
+            row = (exponentials_t){0, 1};
         c->out[2][r] = row.largest;
         c->out[2][rows + r] = row.sum;
         if (ignored(c, target) || !index_is_good(c, target, n))
             continue;
-        const double weight = row_weight(c, 2, r, target);
-        c->out[0][0] +=
-            weight * (log(row.sum) - (c->in[0][r * n + (int64_t)target] - row.largest));
-        c->out[1][0] += weight;
+        for (int64_t i = 0; i < n; i++)
+            if (c->attr->a > 0 || (double)i == target)
+                c->out[0][0] += target_share(c, 2, r, target, i, n)
+                                * (log(row.sum) - (c->in[0][r * n + i] - row.largest));
+        c->out[1][0] += row_weight(c, 2, r, target);
     }
 }
 
 static void compute_cross_entropy_grad(pl_reference_call_t *c)
 {
     const int64_t rows = c->in_shape[1].dim[0], n = c->in_shape[1].dim[1];
-    for (int64_t r = 0; r < rows; r++)
+    for (int64_t r = 0; r < rows; r++) {
+        double all = 0;
         for (int64_t i = 0; i < n && !ignored(c, c->in[2][r]); i++)
+            all += target_share(c, 4, r, c->in[2][r], i, n);
+        for (int64_t i = 0; i < n && !ignored(c, c->in[2][r]); i++) {
+            const double p = c->attr->of_logs ? 0
+                                              : exp(c->in[1][r * n + i] - c->in[3][r])
+                                                    / c->in[3][rows + r];
             c->out[0][r * n + i] =
-                c->in[0][0] * row_weight(c, 4, r, c->in[2][r])
-                * (exp(c->in[1][r * n + i] - c->in[3][r]) / c->in[3][rows + r]
-                   - ((double)i == c->in[2][r]));
+                c->in[0][0] * (p * all - target_share(c, 4, r, c->in[2][r], i, n));
+        }
+    }
 }
 
 static void compute_correct(pl_reference_call_t *c)

@@ -140,7 +140,8 @@ typedef struct pl_attr {
     double a, b;
     int axis;
     unsigned axes;                                          /* bit mask */
-    bool keep, transpose_a, transpose_b, causal, has_ignore, accumulate, empty, is_rms;
+    bool keep, transpose_a, transpose_b, causal, has_ignore, accumulate, empty, is_rms,
+        of_logs;
     bool adaptive, counts_padding;                          /* of pools */
     int order[PL_DIMS];
     pl_shape_t shape;                  /* of the output, where the inputs do not determine

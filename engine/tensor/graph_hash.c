@@ -42,7 +42,8 @@ uint32_t pl_graph_hash(uint32_t hash, const pl_graph_t *g)
                                    a->from,        a->to,          a->has_ignore,
                                    a->accumulate,  a->empty,       a->dtype,
                                    a->groups,      a->adaptive,    a->counts_padding,
-                                   a->is_rms,      a->linear,      (int64_t)a->stream};
+                                   a->is_rms,      a->linear,      a->of_logs,
+                                   (int64_t)a->stream};
         hash = pl_crc32c(hash, name, strlen(name));
         for (int k = 0; k < op->input_count; k++)
             hash = add(hash, op->input[k]);

@@ -219,17 +219,35 @@ static int shape_confusion(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
     return code;
 }
 
-pl_loss_t pl_cross_entropy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
-                           const pl_cross_entropy_options_t *options)
+static pl_loss_t cross_entropy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                               const pl_cross_entropy_options_t *options, bool of_logs)
 {
     const pl_cross_entropy_options_t none = {0}, *o = options ? options : &none;
-    const pl_attr_t attr = {.has_ignore = o->has_ignore, .from = o->ignore_index};
+    const pl_attr_t attr = {.a = o->label_smoothing,
+                            .has_ignore = o->has_ignore,
+                            .from = o->ignore_index,
+                            .of_logs = of_logs};
+    if (!(o->label_smoothing >= 0 && o->label_smoothing <= 1))
+        pl_op_fail(g, "%s takes a label_smoothing from 0 up to 1, got %g",
+                   of_logs ? "nll" : "cross_entropy", o->label_smoothing);
     if (!o->class_weights && !o->weights)
         return pl_against_targets(g, PL_OP_cross_entropy, logits, targets, attr, NULL);
     const pl_node_t weights[2] = {o->class_weights ? *o->class_weights : pl_scalar(g, 1),
                                   o->weights ? pl_reshape(g, *o->weights, PL_SHAPE(-1))
                                              : pl_scalar(g, 1)};
     return pl_against_targets(g, PL_OP_cross_entropy, logits, targets, attr, weights);
+}
+
+pl_loss_t pl_cross_entropy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                           const pl_cross_entropy_options_t *options)
+{
+    return cross_entropy(g, logits, targets, options, false);
+}
+
+pl_loss_t pl_nll(pl_graph_t *g, pl_node_t log_probabilities, pl_node_t targets,
+                 const pl_cross_entropy_options_t *options)
+{
+    return cross_entropy(g, log_probabilities, targets, options, true);
 }
 
 static void gradient_cross_entropy(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,

@@ -110,6 +110,8 @@ typedef struct pl_cross_entropy_job {
     const float *class_weight;          /* [classes]  [all 1] */
     const float *row_weight;            /* [rows]; set if class_weight is */
     bool one_class_weight, one_row_weight;  /* the weight is one number */
+    bool of_logs;                       /* logits are logarithms of probabilities */
+    float smoothing;                    /* share of a target that all classes have */
     float *row, *counted;               /* [rows] loss, or 1 if the guess is correct; the
                                            weight, 0 for an ignored row */
     const float *dsum;                  /* [] */

@@ -49,6 +49,10 @@ static float weight_of(const pl_cross_entropy_job_t *job, int64_t row, int64_t t
            * job->row_weight[job->one_row_weight ? 0 : row];
 }
 
+typedef struct two_sums {
+    double a, b;
+} two_sums_t;
+
 /* The sum of e^(x - shift), x left as it is. */
 static float exp_sum(const float *x, float shift, int64_t n)
 {
@@ -64,13 +68,47 @@ static float exp_sum(const float *x, float shift, int64_t n)
     return (float)total;
 }
 
+/* The share of a target that each class of a row has, times the weight of the row. */
+static float share_of(const pl_cross_entropy_job_t *job, int64_t row)
+{
+    const float share = job->smoothing / (float)job->classes;
+    return job->class_weight ? share * job->row_weight[job->one_row_weight ? 0 : row]
+                             : share;
+}
+
+/* The sums over classes of their weights, and of weight times max - x. */
+static two_sums_t weighted_sums(const pl_cross_entropy_job_t *job, const float *x,
+                                float max)
+{
+    const int64_t n = job->classes;
+    const float *w = job->class_weight;
+    two_sums_t total = {0.0, 0.0};
+    if (!w || job->one_class_weight) {
+        const double all = w ? (double)w[0] : 1.0;
+        return (two_sums_t){all * (double)n, -all * row_sum(x, max, n)};
+    }
+    for (int64_t k = 0; k < n; k += ROW_PIECE) {
+        const int64_t end = k + ROW_PIECE < n ? k + ROW_PIECE : n;
+        float a = 0.0f, b = 0.0f;
+#pragma omp simd reduction(+ : a, b)
+        for (int64_t i = k; i < end; i++) {
+            a += w[i];
+            b += w[i] * (max - x[i]);
+        }
+        total.a += (double)a;
+        total.b += (double)b;
+    }
+    return total;
+}
+
 void KERNEL(cross_entropy)(const void *of, int64_t from, int64_t to)
 {
     const pl_cross_entropy_job_t *job = of;
     for (int64_t r = from; r < to; r++) {
         const float *x = job->logits + r * job->classes;
         int64_t target = target_of(job, r);
-        const float max = row_max(x, job->classes), sum = exp_sum(x, max, job->classes);
+        const float max = job->of_logs ? 0.0f : row_max(x, job->classes),
+                    sum = job->of_logs ? 1.0f : exp_sum(x, max, job->classes);
         if (job->row_max) {
             job->row_max[r] = max;
             job->sum[r] = sum;
@@ -78,6 +116,11 @@ void KERNEL(cross_entropy)(const void *of, int64_t from, int64_t to)
         float weight = weight_of(job, r, target);
         job->row[r] = target < 0 ? 0.0f : weight * (logf(sum) - (x[target] - max));
         job->counted[r] = weight;
+        if (target < 0 || job->smoothing == 0.0f)
+            continue;
+        const two_sums_t all = weighted_sums(job, x, max);
+        job->row[r] = (1.0f - job->smoothing) * job->row[r]
+                      + share_of(job, r) * (float)(all.a * (double)logf(sum) + all.b);
     }
 }
 
@@ -93,11 +136,23 @@ void KERNEL(cross_entropy_grad)(const void *of, int64_t from, int64_t to)
             memset(dx, 0, (size_t)job->classes * sizeof *dx);
             continue;
         }
-        const float dsum = *job->dsum * weight_of(job, r, target), max = job->row_max[r],
-                    factor = dsum / job->sum[r];
+        const float dsum = *job->dsum * weight_of(job, r, target)
+                           * (1.0f - job->smoothing),
+                    share = *job->dsum * share_of(job, r), max = job->row_max[r];
+        float all = dsum;
+        if (share != 0.0f)
+            all += share * (float)weighted_sums(job, x, max).a;
+        const int64_t step = job->class_weight && !job->one_class_weight,
+                      exponentials = job->of_logs ? 0 : job->classes;
+        const float factor = all / job->sum[r], one = 1.0f,
+                    *w = job->class_weight ? job->class_weight : &one;
+        if (job->of_logs)
+            memset(dx, 0, (size_t)job->classes * sizeof *dx);
 #pragma GCC ivdep
-        for (int64_t i = 0; i < job->classes; i++)
+        for (int64_t i = 0; i < exponentials; i++)
             dx[i] = pl_expf(x[i] - max) * factor;
+        for (int64_t i = 0; i < job->classes && share != 0.0f; i++)
+            dx[i] -= share * w[i * step];
         dx[target] -= dsum;
     }
 }
