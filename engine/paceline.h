@@ -392,6 +392,27 @@ PL_API const pl_option_t *pl_options_of(const char *section);
  * pl_text_free(). */
 PL_API char *pl_options_print(const pl_options_t *o, pl_error_t *err);
 
+/* The graph of a training step that a run describes, as JSON, with the shapes that follow
+ * from its data: {"": {"fields": [{"name", "dtype", "shape"}], "tensors": [{"name",
+ * "dtype", "shape", "elements", "trained"}], "operators": [{"operator", "layer",
+ * "inputs", "dtype", "shape"}], "results": [{"name", "kind", "value"}]}}; of a module
+ * with several objectives a graph for each, by name. Inputs are fields, tensors, numbers
+ * and "%3", the result of operator 3. Opens the training data, which may take long, and
+ * trains nothing. Free it with pl_text_free(). */
+PL_API char *pl_run_graph(const pl_options_t *o, pl_error_t *err);
+
+/* A layer of the module "layers", or an operator of graphs, for help. */
+typedef struct pl_form {
+    char name[32];
+    char form[128];                   /* "conv channels kernel [stride=1]", "add(x, y)" */
+    const char *help;
+} pl_form_t;
+
+/* The k-th of them, in the order of the documentation; false after the last. Operators
+ * are those of forward. */
+PL_API bool pl_layer_at(int k, pl_form_t *form);
+PL_API bool pl_operator_at(int k, pl_form_t *form);
+
 /* ---- Tensors ----------------------------------------------------------------------- */
 
 /* Maximum number of axes of a tensor. */

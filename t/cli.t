@@ -1058,11 +1058,49 @@ inspect_shows_weights_and_runs() {
     is "$status" 2 "damage of a checkpoint of a run changes the status too"
     like "$out" 'refused: .*model.safetensors' "and by name"
     refused 2 '^paceline: cannot read runs/nothing: No such file' inspect runs/nothing
-    refused 2 'run.json: not a safetensors file: ' inspect run.json
     refused 2 'cut.safetensors: truncated at byte 100' inspect cut.safetensors
     mkdir empty
     refused 2 'is not a run directory' inspect empty
     refused 2 '^paceline: runs is not a run directory.*; the newest run in it is runs/latest$' inspect runs
+}
+
+inspect_shows_the_graph_of_a_run_file() {
+    printf '{"module": {"name": "layers", "layers": ["linear 4", "batch_norm", "relu", "linear auto"]},
+  "data": {"name": "csv", "path": "points.csv", "batch_size": 5}, "optimizer": "sgd"}' >graph.json
+    try "$paceline" inspect graph.json
+    is "$status" 0 "no error: $err"
+    like "$out" '^graph.json: [0-9]+ operators, 35 parameters, 8 elements of state$' "what it consists of"
+    like "$out" '^  field  x \[5, 2\] float32$' "the fields of the data"
+    like "$out" '^  %0 +0 +linear +x, 0.weight \[4, 2\], 0.bias \[4\] -> \[5, 4\]$' "an operator with its parameters and shapes"
+    like "$out" '^  %[0-9]+ +3 +linear +%[0-9]+, 3.weight \[3, 4\], 3.bias \[3\] -> \[5, 3\]$' "and the last one, as wide as the classes"
+    like "$out" '^  output  logits = %[0-9]+$' "its output"
+    like "$out" '^  metric  loss = %[0-9]+$' "and its loss"
+    is "$(ls -d runs 2>/dev/null | xargs -r ls | grep -c graph)" 0 "nothing is trained"
+    try sh -c '"$0" inspect - --set data.batch_size=7 --json <graph.json' "$paceline"
+    like "$out" '^\{"path":"-","graphs":\{"":\{"fields":\[\{"name":"x","dtype":"float32","shape":\[7,2\]\}' "or as JSON, from standard input"
+    try "$paceline" inspect graph.json --dot
+    like "$out" '^digraph "graph.json" \{$' "or for Graphviz"
+    like "$out" '^  o0 \[label="linear\\n0\\n\[5, 4\]\\n12 parameters"\];$' "with a box for each operator"
+    like "$out" '^  f0 -> o0;$' "and arrows"
+    mkdir -p graphviz nothing
+    printf '#!/bin/sh\necho "<svg>$*"; cat\n' >graphviz/dot
+    chmod +x graphviz/dot
+    try env PATH="$PWD/graphviz:$PATH" "$paceline" inspect graph.json --svg
+    like "$out" '^<svg>-Tsvg$' "dot makes SVG"
+    like "$out" '^digraph' "of the same text"
+    ln -sf "$(command -v sh)" nothing/sh
+    try env PATH="$PWD/nothing" "$(command -v "$paceline")" inspect graph.json --svg
+    is "$status" 2 "without dot there is an error"
+    like "$err" '^paceline: --svg needs dot of Graphviz \(apt-get install graphviz\)' "that says how to get it"
+    refused 2 '"data.path": .*gone.csv: No such file' inspect graph.json --set data.path=gone.csv
+    refused 2 '"module.layers.0", reshape 7: reshape keeps the number of elements' inspect graph.json --set 'module.layers=["reshape 7", "linear auto"]'
+    refused 2 'dot, --svg and --set are for run files, and runs is none' inspect runs --dot
+}
+
+inspect_shows_a_graph_for_each_objective() {
+    try "$paceline" inspect "$srcdir/examples/mixture-gan.json"
+    like "$out" '/mixture-gan.json, discriminator: [0-9]+ operators' "one"
+    like "$out" '/mixture-gan.json, generator: [0-9]+ operators' "and the other"
 }
 
 # put_safetensors FILE HEADER BYTES - a file of weights with that header and so many bytes of data
@@ -1135,7 +1173,15 @@ list_names_components_and_their_options() {
     like "$out" '^\{"section":"optimizer.groups","options":.*"name":"match"' "and each of their groups"
     try "$paceline" list data
     like "$out" '^  predict +data to predict' "and sources apart"
-    refused 2 'no role is called "modul": the roles are modules, datasets' list modul
+    try "$paceline" list layers
+    like "$out" '^linear units \[no_bias\] - x \[\.\.\., K\]' "layers with their arguments and meaning"
+    like "$out" '^silu - x / ' "element-wise operators among them"
+    is "$out" "$("$paceline" list layer)" "in the singular as well"
+    try "$paceline" list operators --json
+    like "$out" '^\{"role":"operator","name":"add","form":"add\(x, y\)","help":"x \+ y"\}$' "operators of graphs"
+    like "$out" '^\{"role":"operator","name":"matmul","form":"matmul of up to 2 inputs"' "with the number of their inputs"
+    is "$(grep -c _grad <<<"$out")" 0 "but not those of backward"
+    refused 2 'no role is called "modul": the roles are modules, datasets.*, layers, trainer, data$' list modul
 }
 
 doctor_looks_at_machine_and_build() {
@@ -1213,6 +1259,8 @@ run monitor_reports_an_endpoint_without_a_run
 run unknown_clients_of_the_stream_disturb_no_run trains
 run few_descriptors_are_refused
 run inspect_shows_weights_and_runs trains
+run inspect_shows_the_graph_of_a_run_file
+run inspect_shows_a_graph_for_each_objective
 run inspect_refuses_the_files_that_predict_refuses trains
 run inspect_does_not_wait_for_a_pipe
 run json_numbers_read_back_as_they_were

@@ -1,4 +1,6 @@
-/* inspect.c - paceline inspect: the contents of weights, checkpoints, run directories */
+/* inspect.c - paceline inspect: the contents of weights, checkpoints, run directories
+ *
+ * graph.c shows run files. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/commands.h"
+#include "cli/graph.h"
 #include "cli/json.h"
 #include "cli/output.h"
 #include "cli/session.h"
@@ -384,7 +386,12 @@ int cli_inspect(const cli_inspect_t *arguments)
     pl_error_t err = {0};
     bool is_damaged = false;
     int code = PL_OK;
-    if (stat(path, &status) != 0)
+    if (cli_is_run_file(path))
+        return cli_inspect_run(arguments);
+    if (arguments->dot || arguments->svg || arguments->set.count)
+        code = pl_fail(&err, PL_EINVAL,
+                       "--dot, --svg and --set are for run files, and %s is none", path);
+    else if (stat(path, &status) != 0)
         code = pl_fail(&err, PL_ENOTFOUND, "cannot read %s: %s", path, strerror(errno));
     else if (S_ISDIR(status.st_mode))
         code = read_folder(path, arguments->verify, &found, &err);

@@ -87,6 +87,26 @@ static void show_fact(void *user, const char *name, const char *text)
         cli_print_fact(name ? name : "warning", text, 4);
 }
 
+/* What graphs consist of: names that are no components, but stand in lists of layers or
+ * are functions of modules. */
+static const struct {
+    const char *role;
+    bool (*at)(int k, pl_form_t *form);
+} forms[] = {{"layer", pl_layer_at}, {"operator", pl_operator_at}};
+
+static void list_forms(const char *role, bool json)
+{
+    pl_form_t form;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        for (int k = 0; !strcmp(role, forms[i].role) && forms[i].at(k, &form); k++)
+            if (json)
+                cli_print_json(json_pack("{s:s, s:s, s:s, s:s}", "role", role, "name",
+                                         form.name, "form", form.form, "help",
+                                         form.help));
+            else
+                cli_print("%s - %s\n", form.form, form.help);
+}
+
 static void list_role(const char *role, bool json)
 {
     const pl_component_t *component;
@@ -104,7 +124,7 @@ static void list_role(const char *role, bool json)
         if (!strcmp(role, "collective"))
             pl_collective_report(component->name, show_fact, &json, NULL);
     }
-    if (!count && !json)
+    if (!count && !json && strcmp(role, "layer") != 0)
         cli_print("there is no %s\n", role);
     list_sections(role, json);
 }
@@ -133,6 +153,11 @@ static void list_all(bool json)
             cli_print("%s%s", i ? ", " : "", component->name);
         cli_print("%s\n", pl_component_at(role, 0) ? "" : "none");
     }
+    pl_form_t form;
+    for (int k = 0; !json && pl_layer_at(k, &form); k++)
+        cli_print("%s%s", k ? ", " : "layers        ", form.name);
+    if (!json)
+        cli_print("\n");
 }
 
 /* ---- keys ---- */
@@ -202,7 +227,7 @@ static const char *role_of(const char *word)
     for (int k = 0; (role = pl_role_at(k)); k++)
         if (!strcmp(word, role) || !strcmp(word, plural(role, text)))
             return role;
-    return NULL;
+    return !strcmp(word, "layer") || !strcmp(word, "layers") ? "layer" : NULL;
 }
 
 static int fail_role(const char *word, pl_error_t *err)
@@ -213,8 +238,8 @@ static int fail_role(const char *word, pl_error_t *err)
     for (int k = 0; (role = pl_role_at(k)) && at < sizeof known; k++)
         at += (size_t)snprintf(known + at, sizeof known - at, "%s, ", plural(role, text));
     return pl_fail(err, PL_ENOTFOUND,
-                   "no role is called \"%.64s\": the roles are %strainer, data", word,
-                   known);
+                   "no role is called \"%.64s\": the roles are %slayers, trainer, data",
+                   word, known);
 }
 
 int cli_list(const cli_list_t *arguments)
@@ -234,8 +259,10 @@ int cli_list(const cli_list_t *arguments)
     }
     if (arguments->keys)
         list_keys();
-    else if (role)
+    else if (role) {
+        list_forms(role, arguments->json);
         list_role(role, arguments->json);
+    }
     else if (is_section)
         list_sections(word, arguments->json);
     else

@@ -83,7 +83,7 @@ int main(void)
               "0 with probability p, else x / (1 - p), in training; else x", "promote",
               "linear");
     fputs(layers, stdout);
-    pl_layer_info_t layer;
+    pl_form_t layer;
     for (int k = 0; pl_layer_at(k, &layer) && !is_unary(layer.form); k++)
         printf("| `%s` | %s |\n", layer.form, layer.help);
     fputs(others, stdout);

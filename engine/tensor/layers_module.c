@@ -111,12 +111,13 @@ static const char *form_of(const pl_layer_rule_t *layer, char text[PL_LAYER_FORM
     return text;
 }
 
-bool pl_layer_at(int k, pl_layer_info_t *info)
+bool pl_layer_at(int k, pl_form_t *form)
 {
-    if (k >= pl_layer_count)
+    if (k < 0 || k >= pl_layer_count || !form)
         return false;
-    form_of(&pl_layer_table[k], info->form);
-    info->help = pl_layer_table[k].help;
+    snprintf(form->name, sizeof form->name, "%s", pl_layer_table[k].name);
+    form_of(&pl_layer_table[k], form->form);
+    form->help = pl_layer_table[k].help;
     return true;
 }
 

@@ -52,12 +52,4 @@ extern const int pl_layer_count;
 /* The error of a layer; returns PL_EINVAL. */
 int pl_layer_fail(pl_layer_builder_t *b, const char *format, ...) PL_PRINTF(2, 3);
 
-typedef struct pl_layer_info {
-    char form[PL_LAYER_FORM];                  /* "conv channels kernel [stride=1] …" */
-    const char *help;
-} pl_layer_info_t;
-
-/* The k-th layer, in the order of the documentation; false after the last. */
-bool pl_layer_at(int k, pl_layer_info_t *info);
-
 #endif

@@ -85,4 +85,7 @@ double pl_graph_flops(const pl_graph_t *g);
  * those of the operation that uses the layer's parameters first. */
 json_t *pl_graph_layers(const pl_graph_t *g, const pl_model_t *model, pl_error_t *err);
 
+/* A described graph as one of the graphs of pl_run_graph().  graph_json.c */
+json_t *pl_graph_json(const pl_graph_t *g, const pl_model_t *model, pl_error_t *err);
+
 #endif
