@@ -1097,6 +1097,18 @@ inspect_shows_the_graph_of_a_run_file() {
     refused 2 'dot, --svg and --set are for run files, and runs is none' inspect runs --dot
 }
 
+weights_with_a_former_name_of_the_data_info_are_read() {
+    try "$paceline" fit run.json --set trainer.run_name=former
+    LC_ALL=C sed 's/"data_info":/"facts":    /' runs/former/model.safetensors >former.safetensors
+    ok "the file has that name" grep -aq '"facts": ' former.safetensors
+    head -n 20 points.csv >few.csv
+    try "$paceline" predict run.json --set data.path=few.csv --checkpoint runs/former --json
+    local want=$(grep prediction <<<"$out")
+    try "$paceline" predict run.json --set data.path=few.csv --checkpoint former.safetensors --json
+    is "$(grep prediction <<<"$out")" "$want" "it predicts the same, from numbers that are scaled as in training"
+    like "$want" '"logits"' "and predicts"
+}
+
 inspect_shows_a_graph_for_each_objective() {
     try "$paceline" inspect "$srcdir/examples/mixture-gan.json"
     like "$out" '/mixture-gan.json, discriminator: [0-9]+ operators' "one"
@@ -1260,6 +1272,7 @@ run unknown_clients_of_the_stream_disturb_no_run trains
 run few_descriptors_are_refused
 run inspect_shows_weights_and_runs trains
 run inspect_shows_the_graph_of_a_run_file
+run weights_with_a_former_name_of_the_data_info_are_read trains
 run inspect_shows_a_graph_for_each_objective
 run inspect_refuses_the_files_that_predict_refuses trains
 run inspect_does_not_wait_for_a_pipe

@@ -496,7 +496,7 @@ static void csv_standardizes_by_the_moments_of_the_training_data(void)
     refused(open_with_info("{\"standardize\": [[1, 1e300], [1, 2], [1, 1]]}", "2,1,1,1\n",
                            ""),
             PL_EFORMAT, "told.csv:1: field 1 is 2, too large", "a result past float32");
-    refused(open_with_info("no JSON", rows[0], ""), PL_EFORMAT, "facts:1:1",
+    refused(open_with_info("no JSON", rows[0], ""), PL_EFORMAT, "data_info:1:1",
             "no data info");
 }
 

@@ -13,6 +13,7 @@
 static const pl_field_t row[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_I64, {0}}},
                         value[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_F32, {0}}},
                         image[] = {{"x", PL_F32, {3, {3, 8, 8}}}, {"y", PL_I64, {0}}},
+                        other[] = {{"a", PL_F32, {1, {6}}}, {"y", PL_I64, {0}}},
                         text[] = {{"x", PL_I64, {1, {5}}}, {"y", PL_I64, {1, {5}}}};
 
 /* The end of a classifier. */
@@ -136,6 +137,21 @@ static void windows(pl_graph_t *g)
     classify(g, pl_linear(g, "5", pl_flatten(g, pl_conv(g, "3", x, 6, &halves), 1), 3));
 }
 
+static void no_x(pl_graph_t *g)
+{
+    const pl_node_t a = pl_input(g, "a"),
+                    part[] = {pl_linear(g, "1.branches.left.0", a, 2),
+                              pl_linear(g, "1.branches.right.0", a, 3)};
+    classify(g, pl_linear(g, "2", pl_concat(g, part, 2, 1), 3));
+}
+
+static void differences(pl_graph_t *g)
+{
+    const pl_node_t kept = pl_input(g, "x"),
+                    x = pl_sub(g, pl_linear(g, "1", kept, 6), kept);
+    classify(g, pl_linear(g, "4", pl_maximum(g, x, kept), 3));
+}
+
 static const struct {
     const char *what, *module;
     const pl_field_t *fields;
@@ -180,6 +196,15 @@ static const struct {
      "{'layers': ['embedding 11 8 0.02', 'positions', {'residual': ['layer_norm', "
      "'attention 2 causal']}, 'linear auto'], 'classes': 11}",
      text, gpt},
+    {"operators of two inputs",
+     "{'layers': ['keep a', 'linear 6', 'sub a', 'maximum a', 'linear auto'], "
+     "'classes': 3}",
+     row, differences},
+    {"another first field, and branches with names",
+     "{'layers': ['input a', {'branches': {'left': ['linear 2'], 'right': ['linear "
+     "3']}}, "
+     "'linear auto'], 'classes': 3}",
+     other, no_x},
 };
 
 /* The module from JSON with ' in place of ". */
@@ -267,9 +292,13 @@ static void mistakes_have_a_place(void)
         {"[{'repeat': 0, 'layers': ['relu']}]", "repeat takes a number from 1 to 1000$"},
         {"[{'repeat': 2}]", "takes a list of layers"},
         {"[{'branches': [['relu']], 'join': 'min'}]", "join takes concat, add or mul$"},
-        {"[{'branches': 3}]", "branches takes a list of 1 to 8 lists of layers$"},
+        {"[{'branches': 3}]", "branches takes 1 to 8 lists of layers, in a list"},
         {"[{'residual': ['relu'], 'axis': 1}]",
          "\"axis\" does not go with \"residual\", but shortcut does$"},
+        {"[{'branches': {'a.b': ['relu']}}]",
+         "the name of a branch has 1 to 31 characters without dots and spaces, and "
+         "\"a.b\" does not$"},
+        {"[{'branches': {}}]", "branches takes 1 to 8 lists of layers, in a list or by"},
         {"[{'wrong': 1}]", "an object among the layers has \"residual\", \"repeat\" or"},
     };
     for (size_t k = 0; k < sizeof mistakes / sizeof *mistakes; k++) {

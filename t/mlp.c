@@ -1,5 +1,5 @@
 /* mlp.c - tests of examples/mlp.c: its tasks, what their losses and metrics are, and what
- * is refused */
+ * is refused; the width of the target also of the module layers */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -71,6 +71,8 @@ static void the_target_chooses_the_task_and_predictions_need_none(void)
          0.3},
         {"{\"name\": \"mlp\", \"hidden\": [8]}", "value", "train_mae", labels, LABELS, 2,
          0, 0.3},
+        {"{\"name\": \"layers\", \"layers\": [\"linear 8\", \"relu\", \"linear auto\"]}",
+         "value", "train_mae", labels, LABELS, 2, 0, 0.3},
     };
     for (size_t k = 0; k < sizeof tasks / sizeof *tasks; k++) {
         put_samples(tasks[k].target, tasks[k].width, false);

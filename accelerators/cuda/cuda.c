@@ -4,6 +4,7 @@
  * serves machines with and without a GPU. */
 #include "accelerators/cuda/cuda.h"
 
+#include <dirent.h>
 #include <glob.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -315,6 +316,30 @@ static const cuda_communicator_t *report_libraries(const card_report_t *to, int 
     return nccl;
 }
 
+/* The bus knows a card that has no driver. */
+static bool has_card(void)
+{
+    bool found = false;
+    DIR *devices = opendir("/sys/bus/pci/devices");
+    for (struct dirent *entry; devices && !found && (entry = readdir(devices));) {
+        static const char *const wanted[][2] = {{"vendor", "0x10de"}, {"class", "0x03"}};
+        found = true;
+        for (int k = 0; k < 2 && found; k++) {
+            char path[512], text[16] = "";
+            snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/%s", entry->d_name,
+                     wanted[k][0]);
+            FILE *file = fopen(path, "re");
+            found = file && fgets(text, sizeof text, file)
+                    && !strncmp(text, wanted[k][1], strlen(wanted[k][1]));
+            if (file)
+                fclose(file);
+        }
+    }
+    if (devices)
+        closedir(devices);
+    return found;
+}
+
 static void cuda_report(pl_fact_t fact, void *user)
 {
     const card_report_t to = {fact, user};
@@ -333,8 +358,10 @@ static void cuda_report(pl_fact_t fact, void *user)
     if (library)
         show(&to, "NVIDIA driver", "CUDA %d.%d (%.512s)", library->version / 1000,
              library->version / 10 % 100, library->path);
+    else if (err.code == PL_ENOTFOUND && !has_card())
+        show(&to, "NVIDIA driver", "not needed: this machine has no GPU of NVIDIA");
     else if (err.code == PL_ENOTFOUND)
-        show(&to, "NVIDIA driver", "%s", err.text);
+        show(&to, NULL, "this machine has a GPU of NVIDIA, but %s", err.text);
     else {
         show(&to, "NVIDIA driver", "cannot be used: a warning says why");
         show(&to, NULL, "%s", err.text);

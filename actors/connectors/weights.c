@@ -35,7 +35,7 @@ int pl_weights_write_part(const char *path, const pl_weights_t *weights,
         {"global_step", step},
         {"epoch", epoch},
         {"module", weights->module ? weights->module : "{}"},
-        {"facts", weights->data_info ? weights->data_info : "{}"},
+        {"data_info", weights->data_info ? weights->data_info : "{}"},
     };
     int count = 0, code = PL_OK;
     pl_safetensors_source_t *source = pl_alloc_array((size_t)weights->count,
@@ -79,7 +79,9 @@ int pl_weights_read_metadata(pl_weights_t *weights, const pl_safetensors_t *file
                              pl_error_t *err)
 {
     const char *module = pl_safetensors_metadata(file, "module"),
-               *data_info = pl_safetensors_metadata(file, "facts");
+               *data_info = pl_safetensors_metadata(file, "data_info");
+    if (!data_info)                                         /* the former name */
+        data_info = pl_safetensors_metadata(file, "facts");
     if (module && !weights->module && !(weights->module = pl_strdup(module)))
         return pl_no_memory(err);
     if (data_info && !weights->data_info && !(weights->data_info = pl_strdup(data_info)))

@@ -73,7 +73,9 @@ json_t *cli_weights_data_info(const char *checkpoint)
     cli_weights_file(checkpoint, path);
     json_t *content = cli_weights_read(path, NULL);
     const json_t *metadata = json_object_get(content, "metadata");
-    const char *data_info = json_string_value(json_object_get(metadata, "facts"));
+    const json_t *value = json_object_get(metadata, "data_info"),
+                 *former = json_object_get(metadata, "facts");
+    const char *data_info = json_string_value(value ? value : former);
     json_t *parsed = data_info ? json_loads(data_info, JSON_REJECT_DUPLICATES, NULL)
                                : NULL;
     json_decref(content);

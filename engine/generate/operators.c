@@ -37,7 +37,8 @@ static const char *const layers =
     "may be left out. B is the batch, T\n"
     "tokens, C channels; `...` stands for any axes. An element-wise operator of one "
     "input is a layer of the same name: `silu`,\n"
-    "`leaky_relu 0.1`.\n"
+    "`leaky_relu 0.1`. Of those of two inputs x and y, y is what `keep NAME` kept: `sub "
+    "NAME`.\n"
     "\n"
     "| layer | meaning |\n"
     "|---|---|\n";

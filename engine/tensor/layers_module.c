@@ -26,7 +26,7 @@ enum { LOSS_AUTO, LOSS_CROSS_ENTROPY, LOSS_BCE, LOSS_MSE, LOSS_L1, LOSS_HUBER };
 typedef struct layers {
     const char *layers;                                     /* JSON */
     int loss;
-    int64_t classes;
+    int64_t classes, outputs;
 } layers_t;
 
 static const pl_option_t layers_options[] = {
@@ -35,6 +35,8 @@ static const pl_option_t layers_options[] = {
             "loss; auto: cross_entropy for classes, mse for values"),
     PL_INT(layers_t, classes, "\"auto\"", "0..",
            "number of classes, which \"linear auto\" has; 0: there are none"),
+    PL_INT(layers_t, outputs, "\"auto\"", "0..",
+           "number of values of a sample, likewise; 0: as the target, or 1"),
     PL_OPTIONS_END,
 };
 
@@ -291,17 +293,20 @@ static pl_node_t repeat_build(pl_layer_builder_t *b, pl_node_t x, const json_t *
     return x;
 }
 
-/* {"branches": [[...], [...]], "join": "concat", "axis": 1}: each of x, then joined. */
+/* {"branches": [[...], [...]], "join": "concat", "axis": 1}: each of x, then joined.
+ * {"branches": {"left": [...], "right": [...]}}: parameters have these names. */
 static pl_node_t branches_build(pl_layer_builder_t *b, pl_node_t x, const json_t *object)
 {
     const json_t *branches = json_object_get(object, "branches"),
                  *join = json_object_get(object, "join"),
                  *axis = json_object_get(object, "axis");
     const char *how = join ? json_string_value(join) : "concat";
-    const size_t count = json_array_size(branches);
+    const size_t count = json_is_object(branches) ? json_object_size(branches)
+                                                  : json_array_size(branches);
+    void *named = json_object_iter((json_t *)branches);     /* NULL: a list */
     pl_node_t part[PL_OPERATOR_INPUTS];
     if (count < 1 || count > PL_OPERATOR_INPUTS) {
-        pl_layer_fail(b, "branches takes a list of 1 to %d lists of layers",
+        pl_layer_fail(b, "branches takes 1 to %d lists of layers, in a list or by name",
                       PL_OPERATOR_INPUTS);
         return PL_NO_NODE;
     }
@@ -310,9 +315,24 @@ static pl_node_t branches_build(pl_layer_builder_t *b, pl_node_t x, const json_t
         return PL_NO_NODE;
     }
     for (size_t k = 0; k < count; k++) {
-        char under[32];
-        snprintf(under, sizeof under, "branches.%zu", k);
-        part[k] = list_build(b, x, json_array_get(branches, k), under);
+        char under[PL_LAYER_WORD + 16];
+        const char *name = named ? json_object_iter_key(named) : NULL;
+        if (name && (!*name || strlen(name) >= PL_LAYER_WORD || strpbrk(name, ". "))) {
+            pl_layer_fail(b,
+                          "the name of a branch has 1 to %d characters without dots and "
+                          "spaces, and \"%.40s\" does not",
+                          PL_LAYER_WORD - 1, name);
+            return PL_NO_NODE;
+        }
+        if (name)
+            snprintf(under, sizeof under, "branches.%s", name);
+        else
+            snprintf(under, sizeof under, "branches.%zu", k);
+        part[k] = list_build(b, x,
+                             named ? json_object_iter_value(named)
+                                   : json_array_get(branches, k),
+                             under);
+        named = named ? json_object_iter_next((json_t *)branches, named) : NULL;
     }
     if (b->err || b->g->error.code)
         return PL_NO_NODE;
@@ -442,13 +462,15 @@ static pl_loss_t loss_of(pl_graph_t *g, int loss, pl_node_t x, pl_node_t y)
 static void layers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
     const layers_t *m = self;
-    pl_layer_builder_t b = {.g = g, .classes = m->classes};
+    pl_layer_builder_t b = {.g = g, .classes = m->classes, .outputs = m->outputs};
     json_t *list = pl_json_value(m->layers, strlen(m->layers), NULL);
     if (!list) {
         pl_graph_fail(g, PL_ENOMEM, "out of memory");
         return;
     }
-    pl_node_t x = list_build(&b, pl_input(g, "x"), list, NULL);
+    const char *first = json_string_value(json_array_get(list, 0));
+    const bool has_x = !first || strncmp(first, "input ", 6) != 0;
+    pl_node_t x = list_build(&b, has_x ? pl_input(g, "x") : PL_NO_NODE, list, NULL);
     json_decref(list);
     if (g->error.code)
         return;

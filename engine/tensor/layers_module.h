@@ -28,6 +28,7 @@ typedef struct pl_layer_arguments {
 typedef struct pl_layer_builder {
     pl_graph_t *g;
     int64_t classes;                                        /* 0: none */
+    int64_t outputs;                                        /* 0: as the target has */
     struct {
         char name[PL_LAYER_WORD];
         pl_node_t node;

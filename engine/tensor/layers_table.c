@@ -17,6 +17,8 @@ static int64_t width_of_target(pl_layer_builder_t *b)
         const pl_shape_t y = pl_shape_of(g, pl_input(g, "y"));
         return y.rank > 1 ? y.dim[y.rank - 1] : 1;
     }
+    if (b->outputs)
+        return b->outputs;
     snprintf(path, sizeof path, "%s.weight", b->path);
     const pl_tensor_info_t *weight = g->model ? pl_model_find(g->model, path) : NULL;
     return weight ? weight->shape.dim[0] : 1;
@@ -48,9 +50,9 @@ static pl_node_t build_depthwise(pl_layer_builder_t *b, pl_node_t x,
                                  const pl_layer_arguments_t *a)
 {
     const int64_t channels = pl_dim(b->g, x, 1);
-    pl_layer_arguments_t whole = {.value = {(double)channels},
-                                  .is_given = {[4] = a->is_given[3],
-                                               [5] = a->is_given[4]}};
+    pl_layer_arguments_t whole = {
+        .value = {(double)channels},
+        .is_given = {[4] = a->is_given[3], [5] = a->is_given[4]}};
     whole.value[7] = (double)channels;
     memcpy(whole.sizes[1], a->sizes[0], 3 * sizeof a->sizes[0]);
     memcpy(whole.sizes[6], a->sizes[5], sizeof a->sizes[5]);
@@ -253,20 +255,6 @@ static pl_node_t build_use(pl_layer_builder_t *b, pl_node_t x,
     return kept(b, a->text);
 }
 
-static pl_node_t build_add(pl_layer_builder_t *b, pl_node_t x,
-                           const pl_layer_arguments_t *a)
-{
-    const pl_node_t other = kept(b, a->text);
-    return b->g->error.code ? PL_NO_NODE : pl_add(b->g, x, other);
-}
-
-static pl_node_t build_mul(pl_layer_builder_t *b, pl_node_t x,
-                           const pl_layer_arguments_t *a)
-{
-    const pl_node_t other = kept(b, a->text);
-    return b->g->error.code ? PL_NO_NODE : pl_mul(b->g, x, other);
-}
-
 static pl_node_t build_concat(pl_layer_builder_t *b, pl_node_t x,
                               const pl_layer_arguments_t *a)
 {
@@ -384,7 +372,13 @@ static pl_node_t build_triu(pl_layer_builder_t *b, pl_node_t x,
     }
 #define PL_UNARY(name, numbers, precision, rounding, value, rule, slope, meaning) \
     BUILD_##numbers(name)
-#define PL_BINARY(name, precision, rounding, value, rule, slope_x, slope_y, meaning)
+#define PL_BINARY(name, precision, rounding, value, rule, slope_x, slope_y, meaning) \
+    static pl_node_t element_##name(pl_layer_builder_t *b, pl_node_t x, \
+                                    const pl_layer_arguments_t *a) \
+    { \
+        const pl_node_t y = kept(b, a->text); \
+        return b->g->error.code ? PL_NO_NODE : pl_##name(b->g, x, y); \
+    }
 #define PL_TERNARY(name, precision, rounding, value, rule, meaning)
 #include "tensor/elementwise.def"
 #undef pl_log
@@ -431,8 +425,6 @@ const pl_layer_rule_t pl_layer_table[] = {
     {"output", "name$", "makes x an output of predictions", build_output},
     {"keep", "name$", "keeps x under a name", build_keep},
     {"use", "name$", "continues with what was kept in place of x", build_use},
-    {"add", "name$", "adds what was kept", build_add},
-    {"mul", "name$", "multiplies by what was kept", build_mul},
     {"concat", "name$ axis=1", "appends what was kept along an axis", build_concat},
     {"stack", "name$ axis=1", "joins it and what was kept along a new axis", build_stack},
     {"pad", "size: value=0 reflect?",
@@ -452,6 +444,11 @@ const pl_layer_rule_t pl_layer_table[] = {
     {"tile", "axis: times:", "several times along an axis", build_tile},
     {"tril", "diagonal=0", "the lower triangle of the last two axes", build_tril},
     {"triu", "diagonal=0", "the upper triangle of the last two axes", build_triu},
+#define PL_UNARY(name, numbers, precision, rounding, value, rule, slope, meaning)
+#define PL_BINARY(name, precision, rounding, value, rule, slope_x, slope_y, meaning) \
+    {#name, "kept$", meaning, element_##name},
+#define PL_TERNARY(name, precision, rounding, value, rule, meaning)
+#include "tensor/elementwise.def"
 #define NUMBERS_0 ""
 #define NUMBERS_1 "f:"
 #define NUMBERS_2 "f: h:"

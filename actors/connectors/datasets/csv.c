@@ -265,7 +265,7 @@ static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t
 {
     csv_dataset_t *csv = self;
     const char *text = request->data_info;
-    json_t *data_info = text ? pl_json_read(text, strlen(text), "facts", err) : NULL;
+    json_t *data_info = text ? pl_json_read(text, strlen(text), "data_info", err) : NULL;
     if (text && !data_info)
         return err ? err->code : PL_EFORMAT;
     csv->rank = request->rank;
