@@ -32,7 +32,6 @@
 #include "base/json_text.h"
 #include "base/memory.h"
 
-enum { END = 0, AGAIN = -1 };                /* instead of the next size */
 static const double MEMORY_SHARE = 0.9;      /* of the host's free memory, unless given */
 static const int64_t TIMING = PL_SECOND / 25;  /* at least */
 
@@ -55,7 +54,7 @@ typedef struct finder {
     trial_step_t step;           /* whose call is open */
     pl_object_t *signature;      /* for SIGNATURE, of the reply to RELOAD; borrowed */
     bool fits;                   /* for POLL: the last call did not run out of memory */
-    int64_t next;                /* for DECIDE: a size, END or AGAIN */
+    pl_next_trial_t next;        /* for DECIDE */
     pl_size_trial_t *trial;      /* [max_trials] */
     int64_t tried, size, max;    /* max: samples of the data  [0: unknown] */
     int64_t low, high;           /* fits; does not fit  [0: not known yet] */
@@ -134,23 +133,26 @@ static void trial_keep(finder_t *f, const pl_size_trial_t *trial)
         f->high = trial->size;
 }
 
+/* 0: the search is over. */
 static int64_t size_after(const finder_t *f)
 {
     const bool whole = f->max && f->low == f->max;
     if (f->stopping || f->tried >= f->tuning->max_trials || (whole && !f->high)
         || (f->high && ((f->low && !f->halves) || f->high - f->low <= 1)))
-        return END;
+        return 0;
     const int64_t size = f->high ? f->low + (f->high - f->low) / 2 : f->low * 2;
     return f->max && size > f->max ? f->max : size;
 }
 
-/* The next size to try, or END; sizes that need too much count as tried. */
-static int64_t size_next(finder_t *f)
+/* The next size to try, or the end; sizes that need too much count as tried. */
+static pl_next_trial_t trial_after(finder_t *f)
 {
     int64_t size = size_after(f);
-    for (; size != END && is_too_much(f, size); size = size_after(f))
+    for (; size && is_too_much(f, size); size = size_after(f))
         trial_keep(f, &(pl_size_trial_t){.size = size});
-    return size;
+    return (pl_next_trial_t){.decision = size ? PL_TRIAL_DECISION_SIZE
+                                              : PL_TRIAL_DECISION_END,
+                             .batch_size = (uint64_t)size};
 }
 
 /* ---- a trial ---- */
@@ -163,10 +165,9 @@ static void trial_call(finder_t *f, trial_step_t step)
 {
     const pl_reload_data_t reload = {.batch_size = (uint64_t)f->size};
     const pl_set_signature_t set = {.signature = f->signature};
-    const pl_reload_data_t next = {.batch_size = (uint64_t)f->next};
     const pl_decide_t poll = {.polls = true, .objects = !f->fits};
-    const pl_decision_t decision = {.message = PL_MESSAGE_reload_data,
-                                    .fields = &next,
+    const pl_decision_t decision = {.message = PL_MESSAGE_next_trial,
+                                    .fields = &f->next,
                                     .announced = true};
     const pl_how_t how = {.on_answer = trial_answered};
     pl_address_t strategy = f->iter.strategy, coordinator = f->iter.coordinator;
@@ -191,19 +192,18 @@ static void trial_call(finder_t *f, trial_step_t step)
         pl_loop_fail(&f->run, &err);
 }
 
-/* The next size, END, or AGAIN: another timing of the same size.  The result has the
- * largest size that fits, the fastest, and the suggested one. */
-static void trial_decided(finder_t *f, int64_t next)
+/* The result has the largest size that fits, the fastest, and the suggested one. */
+static void trial_decided(finder_t *f, const pl_next_trial_t *next)
 {
     pl_batch_iter_t *iter = &f->iter;
     pl_call_t *call = f->run;
     iter->halts_at = 0;
     if (!call)
         return;
-    if (next > 0) {
-        f->size = next;
+    if (next->decision == PL_TRIAL_DECISION_SIZE) {
+        f->size = (int64_t)next->batch_size;
         trial_call(f, RELOAD);
-    } else if (next == END) {
+    } else if (next->decision == PL_TRIAL_DECISION_END) {
         const pl_size_trial_t *quickest = pl_size_fastest(f->trial, f->tried),
                               *suggested = pl_size_suggested(f->trial, f->tried, f->max);
         json_t *trials = json_array();
@@ -236,7 +236,7 @@ static void trial_train(finder_t *f, bool fits)
 {
     if (!fits) {
         trial_keep(f, &(pl_size_trial_t){.size = f->size});
-        f->next = size_next(f);
+        f->next = trial_after(f);
         trial_call(f, DECIDE);
         return;
     }
@@ -262,7 +262,7 @@ static void trial_end(finder_t *f, int64_t memory)
         f->rate[k] = fabs(f->rate[k] / trial.rate - 1);
     trial.noise = 2 * pl_loop_median(f->rate, (size_t)f->timings);
     trial_keep(f, &trial);
-    f->next = size_next(f);
+    f->next = trial_after(f);
     trial_call(f, DECIDE);
 }
 
@@ -317,10 +317,10 @@ static void trial_answered(void *self, const pl_answer_t *answer)
     case POLL: trial_train(f, !reply->decide_reply.objected); break;
     case COUNT: trial_end(f, memory); break;
     case DECIDE:
-        if (pl_loop_decided(&reply->decide_reply, PL_MESSAGE_reload_data, false, &body,
+        if (pl_loop_decided(&reply->decide_reply, PL_MESSAGE_next_trial, false, &body,
                             &err)
             == PL_OK)
-            trial_decided(f, (int64_t)body.reload_data.batch_size);
+            trial_decided(f, &body.next_trial);
         else
             pl_loop_fail(&f->run, &err);
     }
@@ -390,7 +390,8 @@ static void finder_rest(pl_batch_iter_t *iter)
         trial_call(f, COUNT);
         return;
     }
-    f->next = f->stopping ? size_next(f) : AGAIN;
+    f->next = f->stopping ? trial_after(f)
+                          : (pl_next_trial_t){.decision = PL_TRIAL_DECISION_AGAIN};
     trial_call(f, DECIDE);
 }
 
