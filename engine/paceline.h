@@ -1241,6 +1241,19 @@ PL_API pl_node_t pl_logical_and(pl_graph_t *g, pl_node_t x, pl_node_t y);
 PL_API pl_node_t pl_logical_or(pl_graph_t *g, pl_node_t x, pl_node_t y);
 /* y where x is not 0, else z; x has no gradient. */
 PL_API pl_node_t pl_where(pl_graph_t *g, pl_node_t x, pl_node_t y, pl_node_t z);
+/* x as float32, int32, int64 or uint8, as in PyTorch. Floating-point numbers are rounded
+ * toward 0; NaN becomes 0, and what exceeds the type its nearest number. Whole numbers
+ * become the nearest float32; a narrower type keeps their low bits. PL_BF16 and PL_F16
+ * round to numbers of that format, which stay float32: the format of a run is
+ * trainer.precision. Only casts between floating-point types have a gradient.
+ *
+ * Comparisons, logical operators and pl_where() cast by themselves. Whole numbers are
+ * compared exactly with each other and with constants that are whole; a whole number and
+ * a float32, and what pl_where() chooses from, are compared and chosen as float32. A
+ * float64 field of the data is float32 in a graph. */
+PL_API pl_node_t pl_cast(pl_graph_t *g, pl_node_t x, pl_dtype_t dtype);
+/* 1 where x is not 0, else 0: uint8, as fields of booleans have it. */
+PL_API pl_node_t pl_bool(pl_graph_t *g, pl_node_t x);
 /* Reductions over `axes` (axis_count of them; 0: all axes). keep: the axes remain with
  * size 1. */
 PL_API pl_node_t pl_sum(pl_graph_t *g, pl_node_t x, const int *axes, int axis_count,

@@ -308,7 +308,9 @@ static pl_node_t draw_elementwise(void)
 #include "tensor/elementwise.def"
 #undef pl_log
     };
-    switch (drawn_below(9)) {
+    switch (drawn_below(11)) {
+    case 9: return pl_cast(g, a(), (pl_dtype_t)drawn_below(8));
+    case 10: return pl_bool(g, a());
     case 0:
     case 1: return two[drawn_below(sizeof two / sizeof *two)](g, a(), a());
     case 2: return pl_scale(g, a(), drawn_double());

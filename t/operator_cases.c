@@ -78,6 +78,44 @@ static pl_node_t build_cast(pl_graph_t *g, const operator_case_t *c)
     return pl_emit(g, PL_OP_cast, &x, 1, &(pl_attr_t){.dtype = PL_F32}, NULL);
 }
 
+/* There and back: arg[0] is the type of the numbers, times p. */
+static pl_node_t build_type(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t x = pl_scale(g, param(g, c, 0), c->p);
+    return pl_cast(g, pl_cast(g, x, (pl_dtype_t)c->arg[0]), PL_F32);
+}
+
+/* Indices as numbers, times a; arg[0] is the type between. */
+static pl_node_t build_index_type(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t x = pl_scale(g, pl_cast(g, pl_input(g, "i"), PL_F32), c->p ? c->p : 1);
+    x = pl_cast(g, pl_cast(g, x, (pl_dtype_t)c->arg[0]), PL_F32);
+    return pl_mul(g, x, param(g, c, 0));
+}
+
+static pl_node_t build_bool(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t x = pl_bool(g, param(g, c, 0)), i = pl_bool(g, pl_input(g, "i"));
+    return pl_add(g, pl_cast(g, x, PL_F32), pl_scale(g, pl_cast(g, i, PL_F32), 10));
+}
+
+/* Indices with whole numbers, with another, and with positions. */
+static pl_node_t build_compare(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_node_t i = pl_input(g, "i"), a = param(g, c, 0);
+    const pl_node_t parts[] = {
+        pl_equal(g, i, pl_scalar(g, 2)),
+        pl_less(g, pl_scalar(g, 2), i),
+        pl_greater(g, i, pl_range(g, c->index.dim[1])),
+        pl_greater_equal(g, i, pl_scalar(g, 1.5)),
+        pl_less_equal(g, i, pl_scale(g, a, 3)),
+        pl_logical_and(g, i, pl_logical_not(g, pl_equal(g, i, pl_scalar(g, 3)))),
+        pl_where(g, i, a, pl_cast(g, i, PL_F32)),
+        pl_not_equal(g, pl_cast(g, i, PL_U8), pl_cast(g, i, PL_I32)),
+    };
+    return pl_concat(g, parts, 8, 1);
+}
+
 static pl_node_t build_scale(pl_graph_t *g, const operator_case_t *c)
 {
     return pl_scale(g, param(g, c, 0), c->p);
@@ -792,6 +830,29 @@ const operator_case_t operator_cases[] = {
     {CASE("cast, float16", cast, 1, S(3, 1031)), .arg = {PL_F16}, .low = -1e-4,
      .high = 1e-4, .forward_only = true},
     {CASE("neg", element, 1, S(3, 5)), .arg = {PL_OP_neg}},
+    {CASE("pl_cast, bfloat16", type, 1, S(3, 37)), .arg = {PL_BF16}, .p = 1,
+     .ties = true},
+    {CASE("pl_cast, float16", type, 1, S(3, 37)), .arg = {PL_F16}, .p = 1, .ties = true},
+    {CASE("pl_cast, int32", type, 1, S(3, 37)), .arg = {PL_I32}, .p = 8,
+     .forward_only = true, .ties = true},
+    {CASE("pl_cast, int32, too large", type, 1, S(3, 37)), .arg = {PL_I32}, .p = 0x1p33,
+     .forward_only = true, .ties = true},
+    {CASE("pl_cast, int64", type, 1, S(1031)), .arg = {PL_I64}, .p = 0x1p40,
+     .forward_only = true, .ties = true},
+    {CASE("pl_cast, int64, too large", type, 1, S(3, 37)), .arg = {PL_I64}, .p = 0x1p70,
+     .forward_only = true, .ties = true},
+    {CASE("pl_cast, uint8", type, 1, S(3, 37)), .arg = {PL_U8}, .p = 256,
+     .forward_only = true, .ties = true},
+    {CASE("pl_cast of indices", index_type, 1, S(4, 5)), .index = S(4, 5), .classes = 7,
+     .arg = {PL_F32}},
+    {CASE("pl_cast of indices, int64", index_type, 1, S(4, 5)), .index = S(4, 5),
+     .narrow = true, .classes = 7, .arg = {PL_I64}, .p = 0.5},
+    {CASE("pl_bool", bool, 1, S(4, 5)), .index = S(4, 5), .classes = 3, .ties = true,
+     .forward_only = true},
+    {CASE("compare whole numbers", compare, 1, S(4, 5)), .index = S(4, 5), .classes = 5,
+     .ties = true, .forward_only = true},
+    {CASE("compare whole numbers, int32", compare, 1, S(4, 5)), .index = S(4, 5),
+     .narrow = true, .classes = 5, .ties = true, .forward_only = true},
     {CASE("scale", scale, 1, S(3, 5)), .p = -1.25},
     {CASE("exp", element, 1, S(3, 5)), .arg = {PL_OP_exp}, .low = -4, .high = 4},
     {CASE("log", element, 1, S(3, 5)), .arg = {PL_OP_log}, .low = 0.25, .high = 8},

@@ -1,5 +1,5 @@
-/* codegen_move.c - moves of elements as kernels: permute, concat, pad, range,
- * interpolate */
+/* codegen_move.c - moves of elements as kernels: permute, concat, pad, range, interpolate;
+ * and elements of another type */
 #include <stdio.h>
 #include <string.h>
 
@@ -104,6 +104,35 @@ static void print_view(gpu_codegen_t *t, const pl_op_t *op, const pl_view_t *vie
     print_copy(t, pl_elements(view->shape));
 }
 
+static void print_convert(gpu_codegen_t *t, const pl_op_t *op)
+{
+    const pl_value_t *from = &t->g->value[op->input[0]], *to = &t->g->value[op->output[0]];
+    gpu_kernel_begin(t, "convert");
+    gpu_define_load(t, "X", op->input[0]);
+    gpu_define_store(t, "PUT", op->output[0]);
+    if (op->attr.keep)
+        gpu_define(t, "FROM(i)", "(X(i) != 0)");
+    else if (pl_is_float(from->dtype) && !pl_is_float(to->dtype))
+        gpu_define(t, "FROM(i)", "pl_whole_%s(X(i))", gpu_suffix(to->dtype));
+    else
+        gpu_define(t, "FROM(i)", "X(i)");
+    print_copy(t, pl_elements(to->shape));
+}
+
+static void print_order(gpu_codegen_t *t, const pl_op_t *op)
+{
+    const char *at[2];
+    gpu_kernel_begin(t, "order");
+    for (int k = 0; k < 2; k++) {
+        gpu_define_load(t, k ? "Y" : "X", op->input[k]);
+        at[k] = pl_elements(t->g->value[op->input[k]].shape) > 1 ? "i" : "0";
+    }
+    gpu_define_store(t, "PUT", op->output[0]);
+    gpu_define(t, "FROM(i)", "((X(%s) > Y(%s)) - (X(%s) < Y(%s)))", at[0], at[1], at[0],
+               at[1]);
+    print_copy(t, pl_elements(t->g->value[op->output[0]].shape));
+}
+
 bool gpu_print_move(gpu_codegen_t *t, int i)
 {
     const pl_op_t *op = &t->g->op[i];
@@ -132,6 +161,8 @@ bool gpu_print_move(gpu_codegen_t *t, int i)
     case PL_OP_pad: print_pad(t, op); return true;
     case PL_OP_interpolate:
     case PL_OP_interpolate_grad: print_interpolate(t, op); return true;
+    case PL_OP_convert: print_convert(t, op); return true;
+    case PL_OP_order: print_order(t, op); return true;
     case PL_OP_range:
         gpu_kernel_begin(t, "range");
         if (op->attr.dtype == PL_I32)

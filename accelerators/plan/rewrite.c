@@ -48,7 +48,7 @@ void pl_graph_copy_release(pl_graph_t *copy)
 bool pl_graph_is_float64(const pl_graph_t *g)
 {
     for (int32_t i = 0; i < g->value_count; i++)
-        if (g->value[i].dtype == PL_F64)
+        if (g->value[i].dtype == PL_F64 && g->value[i].source != PL_FROM_INPUT)
             return true;
     return false;
 }

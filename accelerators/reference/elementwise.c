@@ -1,4 +1,4 @@
-/* elementwise.c - reference kernels of element-wise operators */
+/* elementwise.c - reference kernels of element-wise operators and of types */
 #include <math.h>
 #include <stdint.h>
 
@@ -49,9 +49,39 @@ static void compute_dropout(pl_reference_call_t *c)
         c->out[0][i] = pl_dropout_keep(&d, (uint64_t)i) ? c->in[0][i] / (1 - d.p) : 0;
 }
 
+static double converted(double x, pl_dtype_t from, pl_dtype_t to)
+{
+    const bool is_whole = !pl_is_float(from);
+    switch (to) {
+    case PL_I32: return is_whole ? (int32_t)(int64_t)x : pl_whole_i32(x);
+    case PL_I64: return is_whole ? x : (double)pl_whole_i64(x);
+    case PL_U8: return is_whole ? (uint8_t)(int64_t)x : pl_whole_u8(x);
+    default: return x;
+    }
+}
+
+static void compute_convert(pl_reference_call_t *c)
+{
+    for (int64_t i = 0; i < pl_elements(c->out_shape[0]); i++)
+        c->out[0][i] = c->attr->keep ? c->in[0][i] != 0
+                                     : converted(c->in[0][i], c->in_dtype[0],
+                                                 c->attr->dtype);
+}
+
+static void compute_order(pl_reference_call_t *c)
+{
+    for (int64_t i = 0; i < pl_elements(c->out_shape[0]); i++) {
+        const double x = c->in[0][pl_elements(c->in_shape[0]) > 1 ? i : 0],
+                     y = c->in[1][pl_elements(c->in_shape[1]) > 1 ? i : 0];
+        c->out[0][i] = (x > y) - (x < y);
+    }
+}
+
 const pl_reference_kernel_t pl_reference_elementwise[PL_OPCODES] = {
     [PL_OP_cast] = compute,
+    [PL_OP_convert] = compute_convert,
     [PL_OP_dropout] = compute_dropout,
+    [PL_OP_order] = compute_order,
 #define PL_ELEMENT(name, inputs, precision, rounding, form, value, meaning) \
     [PL_OP_##name] = compute,
 #include "tensor/elementwise.def"

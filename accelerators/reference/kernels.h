@@ -15,6 +15,7 @@ typedef struct reference_call {
     const pl_attr_t *attr;
     const double *in[PL_OP_INPUTS];
     pl_shape_t in_shape[PL_OP_INPUTS];
+    pl_dtype_t in_dtype[PL_OP_INPUTS];
     double *out[PL_OP_OUTPUTS];                             /* zeros at first */
     pl_shape_t out_shape[PL_OP_OUTPUTS];
     const pl_reference_replay_t *replay;

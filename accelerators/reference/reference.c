@@ -137,6 +137,7 @@ static int op_compute(interpreter_t *in, const pl_op_t *op, pl_error_t *err)
     for (int k = 0; k < op->input_count; k++) {
         call.in[k] = in->value[op->input[k]];
         call.in_shape[k] = in->g->value[op->input[k]].shape;
+        call.in_dtype[k] = in->g->value[op->input[k]].dtype;
     }
     for (int k = 0; k < op->output_count; k++) {
         int32_t v = op->output[k];

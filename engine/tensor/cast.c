@@ -99,8 +99,9 @@ static void cast_op(caster_t *c, pl_op_t op)
 {
     pl_graph_t *g = c->g;
     const bool assigns = op.code == PL_OP_assign;
+    const bool converts = op.code == PL_OP_cast || op.code == PL_OP_convert;
     const pl_dtype_t format = assigns ? g->value[op.input[0]].dtype : format_of(c, &op);
-    for (int k = assigns; k < op.input_count && op.code != PL_OP_cast; k++) {
+    for (int k = assigns; k < op.input_count && !converts; k++) {
         const pl_value_t *v = &g->value[op.input[k]];
         if (!is_apart(c, v) || (assigns && pl_is_float(v->dtype)))
             op.input[k] = cast(c, op.input[k], format, op.path);

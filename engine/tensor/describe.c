@@ -87,7 +87,7 @@ pl_node_t pl_input(pl_graph_t *g, const char *name)
     }
     for (int32_t i = 0; i < g->value_count; i++)
         if (g->value[i].source == PL_FROM_INPUT && g->value[i].index == index)
-            return pl_node_of(i);
+            return pl_cast_field(g, pl_node_of(i));
     const pl_field_t *field = &g->field[index];
     if (field->shape.rank < 0 || field->shape.rank >= PL_DIMS)
         return pl_graph_fail(
@@ -102,7 +102,7 @@ pl_node_t pl_input(pl_graph_t *g, const char *name)
     value.shape.dim[0] = g->batch_size;
     memcpy(value.shape.dim + 1, field->shape.dim,
            (size_t)field->shape.rank * sizeof *value.shape.dim);
-    return pl_value_add(g, &value);
+    return pl_cast_field(g, pl_value_add(g, &value));
 }
 
 /* The tensor of the model at scope + name; created if it does not exist. */

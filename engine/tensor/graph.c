@@ -33,6 +33,7 @@ const pl_rules_t *pl_rules_of(pl_opcode_t code)
         [PL_KIND_product] = pl_product_rules,
         [PL_KIND_space] = pl_space_rules,
         [PL_KIND_row] = pl_rows_rules,
+        [PL_KIND_type] = pl_types_rules,
         [PL_KIND_user] = pl_user_rules,
         [PL_KIND_effect] = pl_effects_rules,
     };
@@ -367,7 +368,8 @@ int pl_want_float(pl_graph_t *g, const pl_op_t *op, int count)
             return pl_op_fail(g, "%s takes float32, got %s %s%s", pl_op_name(op),
                               pl_dtype_name(in->dtype), PL_TEXT_OF(in->shape),
                               in->source == PL_FROM_INPUT
-                                  ? ", a field of the data: convert it to float32"
+                                  ? ", a field of the data: convert it to float32 by "
+                                    "pl_cast()"
                                   : "");
     }
     return PL_OK;
@@ -405,7 +407,7 @@ pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs,
     if (pl_rules_of(code)->shape(g, &op, out) != PL_OK)
         return PL_NO_NODE;
     /* Only the first output has a gradient: others are indices, or kept for backward. */
-    const bool varies = out[0].dtype == PL_F32 && !pl_rules_of(code)->is_constant;
+    const bool varies = pl_is_float(out[0].dtype) && !pl_rules_of(code)->is_constant;
     for (int k = 0; k < input_count && varies; k++)
         out[0].grad |= pl_wants(g, &op, k);
     for (int k = 0; k < op.output_count; k++)

@@ -73,6 +73,7 @@ typedef enum pl_op_kind {
     PL_KIND_product,
     PL_KIND_space,
     PL_KIND_row,
+    PL_KIND_type,
     PL_KIND_user,
     PL_KIND_effect,
 } pl_op_kind_t;
@@ -154,7 +155,7 @@ typedef struct pl_attr {
                                             is element at + i step of the output; of
                                             slice: step along attr.axis */
     bool linear;                        /* interpolate: between neighbours  [nearest] */
-    pl_dtype_t dtype;                   /* of cast */
+    pl_dtype_t dtype;                   /* of cast, convert and range */
     uint64_t stream;                    /* random stream: hash of the operator's path */
     pl_running_t running;               /* of a collective of moments */
     const char *watches;                /* guard: the operator whose result, of any shape,

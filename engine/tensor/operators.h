@@ -34,6 +34,7 @@ extern const pl_rules_t pl_shapes_rules[PL_OPCODES];
 extern const pl_rules_t pl_product_rules[PL_OPCODES];
 extern const pl_rules_t pl_space_rules[PL_OPCODES];
 extern const pl_rules_t pl_rows_rules[PL_OPCODES];
+extern const pl_rules_t pl_types_rules[PL_OPCODES];
 extern const pl_rules_t pl_user_rules[PL_OPCODES];
 extern const pl_rules_t pl_effects_rules[PL_OPCODES];
 
@@ -64,6 +65,13 @@ pl_metric_t pl_against_targets(pl_graph_t *g, pl_opcode_t code, pl_node_t logits
 pl_node_t pl_difference(pl_graph_t *g, const char *name, pl_node_t x, pl_node_t target,
                         pl_node_t *count);
 pl_metric_t pl_squares(pl_graph_t *g, const char *name, pl_node_t x, pl_node_t target);
+
+/* Whole numbers are cast to float32; floating-point numbers stay. */
+pl_node_t pl_as_float(pl_graph_t *g, pl_node_t x);
+/* A float64 field of the data is cast, too: only a run in float64 computes with it. */
+pl_node_t pl_cast_field(pl_graph_t *g, pl_node_t x);
+/* A comparison or a logical operator of two operands of any type. */
+pl_node_t pl_compare(pl_graph_t *g, pl_opcode_t code, pl_node_t x, pl_node_t y);
 
 /* The shape rule of a gradient whose shape is in attr.shape: a move or a product. */
 int pl_shape_of_attr(pl_graph_t *g, const pl_op_t *op, pl_value_t *out);

@@ -104,6 +104,13 @@ static void gradient_composed(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
     }
 }
 
+/* The gradient is rounded as the value is. */
+static void gradient_cast(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+{
+    dx[0] = pl_emit(g, PL_OP_cast, &dy, 1,
+                    &(pl_attr_t){.dtype = pl_input_of(g, op, 0)->dtype}, NULL);
+}
+
 #define RULES_linear(name) [PL_OP_##name] = {shape_element, gradient_linear},
 #define RULES_composed(name) [PL_OP_##name] = {shape_element, gradient_composed},
 #define RULES_constant(name) [PL_OP_##name] = {shape_element, .is_constant = true},
@@ -121,7 +128,7 @@ static void gradient_composed(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
 /* The gradient of dropout has the mask of the forward operator. */
 const pl_rules_t pl_elementwise_rules[PL_OPCODES] = {
     [PL_OP_dropout] = {shape_element, gradient_linear},
-    [PL_OP_cast] = {shape_cast, NULL},
+    [PL_OP_cast] = {shape_cast, gradient_cast},
 #define PL_UNARY(name, numbers, precision, rounding, value, rule, slope, meaning) \
     RULES_##rule(name)
 #define PL_BINARY(name, precision, rounding, value, rule, slope_x, slope_y, meaning) \
@@ -136,7 +143,8 @@ const pl_rules_t pl_elementwise_rules[PL_OPCODES] = {
 #define FUNCTION_0(name) \
     pl_node_t pl_##name(pl_graph_t *g, pl_node_t x) \
     { \
-        return pl_emit1(g, PL_OP_##name, x); \
+        const bool is_logical = PL_OP_##name == PL_OP_logical_not; \
+        return pl_emit1(g, PL_OP_##name, is_logical ? pl_as_float(g, x) : x); \
     }
 #define FUNCTION_1(name) \
     pl_node_t pl_##name(pl_graph_t *g, pl_node_t x, double f) \
@@ -148,16 +156,21 @@ const pl_rules_t pl_elementwise_rules[PL_OPCODES] = {
     { \
         return pl_emit(g, PL_OP_##name, &x, 1, &(pl_attr_t){.a = f, .b = h}, NULL); \
     }
+/* Operators of two inputs that have no gradient compare. */
+#define EMIT_composed pl_emit2
+#define EMIT_of_both pl_emit2
+#define EMIT_constant pl_compare
 #define PL_UNARY(name, numbers, precision, rounding, value, rule, slope, meaning) \
     FUNCTION_##numbers(name)
 #define PL_BINARY(name, precision, rounding, value, rule, slope_x, slope_y, meaning) \
     pl_node_t pl_##name(pl_graph_t *g, pl_node_t x, pl_node_t y) \
     { \
-        return pl_emit2(g, PL_OP_##name, x, y); \
+        return EMIT_##rule(g, PL_OP_##name, x, y); \
     }
 #define PL_TERNARY(name, precision, rounding, value, rule, meaning) \
     pl_node_t pl_##name(pl_graph_t *g, pl_node_t x, pl_node_t y, pl_node_t z) \
     { \
+        x = pl_as_float(g, x), y = pl_as_float(g, y), z = pl_as_float(g, z); \
         return pl_emit(g, PL_OP_##name, (pl_node_t[]){x, y, z}, 3, NULL, NULL); \
     }
 #include "tensor/elementwise.def"

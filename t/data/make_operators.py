@@ -72,6 +72,16 @@ def kl(a, b):
     return F.kl_div(a.log_softmax(-1), torch.where(t < .25, torch.zeros_like(t), t), reduction="batchmean")
 
 
+def compared(a, i):
+    return torch.cat([i == 2, 2 < i, i > torch.arange(5), i >= 1.5, i <= a * 3, (i != 0) & (i != 3),
+                      torch.where(i != 0, a, i.double()), i != i], 1).detach()
+
+
+def limited(a, low, high):
+    """what pl_cast() defines where PyTorch does not"""
+    return a.trunc().clamp(low, high).detach()
+
+
 C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
     ("add", torch.add, [(3, 5), (3, 5)]),
     ("add, a row to each", torch.add, [(2, 3, 5), (5,)]),
@@ -127,6 +137,18 @@ C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
     ("leaky_relu", lambda a: F.leaky_relu(a, .1), [(3, 37)]),
     ("elu", lambda a: F.elu(a, 1.5), [(3, 37)], -4, 4),
     ("clamp", lambda a: a.clamp(-.5, 1), [(3, 37)], -3, 3),
+    ("pl_cast, bfloat16", lambda a: a.to(torch.bfloat16).double(), [(3, 37)], "ties"),
+    ("pl_cast, float16", lambda a: a.to(torch.float16).double(), [(3, 37)], "ties"),
+    ("pl_cast, int32", lambda a: (a * 8).to(torch.int32).double(), [(3, 37)], "ties"),
+    ("pl_cast, int32, too large", lambda a: limited(a * 2.**33, -2.**31, 2.**31 - 1), [(3, 37)], "ties"),
+    ("pl_cast, int64", lambda a: (a * 2.**40).to(torch.int64).double(), [(1031,)], "ties"),
+    ("pl_cast, int64, too large", lambda a: limited(a * 2.**70, -2.**63, 2.**63), [(3, 37)], "ties"),
+    ("pl_cast, uint8", lambda a: limited(a * 256, 0, 255), [(3, 37)], "ties"),
+    ("pl_cast of indices", lambda a, i: i.double() * a, [(4, 5)], -1, 1, ((4, 5), 7, None)),
+    ("pl_cast of indices, int64", lambda a, i: (i * .5).to(torch.int64) * a, [(4, 5)], -1, 1, ((4, 5), 7, None)),
+    ("pl_bool", lambda a, i: a.bool() + 10. * i.bool(), [(4, 5)], "ties", 1, ((4, 5), 3, None)),
+    ("compare whole numbers", compared, [(4, 5)], "ties", 1, ((4, 5), 5, None)),
+    ("compare whole numbers, int32", compared, [(4, 5)], "ties", 1, ((4, 5), 5, None)),
     ("neg", torch.neg, [(3, 5)]),
     ("scale", lambda a: a * -1.25, [(3, 5)]),
     ("exp", torch.exp, [(3, 5)], -4, 4),

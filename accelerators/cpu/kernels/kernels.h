@@ -158,6 +158,21 @@ typedef struct pl_interpolate_job {
     float *y;
 } pl_interpolate_job_t;
 
+/* Elements of another type; truth: 1 where x is not 0, else 0. */
+typedef struct pl_convert_job {
+    pl_dtype_t from, to;
+    bool truth;
+    const void *x;
+    void *y;
+} pl_convert_job_t;
+
+/* -1, 0 or 1: the order of x and y; a step of 0 repeats the first element. */
+typedef struct pl_order_job {
+    const int64_t *x, *y;
+    int64_t x_step, y_step;
+    float *to;
+} pl_order_job_t;
+
 /* Adds x, summed over some of its dims, to y; [from, to) is a range of dim `split`. */
 typedef struct pl_sum_job {
     int rank, split;
@@ -198,6 +213,7 @@ typedef void pl_kernel_run_t(const void *job, int64_t from, int64_t to);
     X(batch_norm_grad, pl_batch_norm_job_t) \
     X(batch_norm_statistics, pl_batch_norm_job_t) \
     X(batch_norm_sums, pl_batch_norm_job_t) \
+    X(convert, pl_convert_job_t) \
     X(correct, pl_cross_entropy_job_t) \
     X(cross_entropy, pl_cross_entropy_job_t) \
     X(cross_entropy_grad, pl_cross_entropy_job_t) \
@@ -207,6 +223,7 @@ typedef void pl_kernel_run_t(const void *job, int64_t from, int64_t to);
     X(max, pl_max_job_t) \
     X(max_grad, pl_max_job_t) \
     X(move, pl_move_job_t) \
+    X(order, pl_order_job_t) \
     X(pool, pl_pool_job_t) \
     X(pool_grad, pl_pool_job_t) \
     X(program, pl_program_job_t) \
