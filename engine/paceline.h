@@ -1269,8 +1269,43 @@ PL_API pl_node_t pl_logsumexp(pl_graph_t *g, pl_node_t x, int axis, bool keep);
 PL_API pl_node_t pl_log_softmax(pl_graph_t *g, pl_node_t x, int axis);
 /* The maximum along an axis. The gradient goes to the first maximum. */
 PL_API pl_node_t pl_max(pl_graph_t *g, pl_node_t x, int axis, bool keep);
-/* The index of the first maximum along an axis: int32, without that axis. */
+/* The minimum, likewise. */
+PL_API pl_node_t pl_min(pl_graph_t *g, pl_node_t x, int axis, bool keep);
+/* The index of the first maximum, or minimum, along an axis: int32, without that axis. */
 PL_API pl_node_t pl_argmax(pl_graph_t *g, pl_node_t x, int axis);
+PL_API pl_node_t pl_argmin(pl_graph_t *g, pl_node_t x, int axis);
+/* The elements in rising, or descending, order along an axis, and where they were
+ * [indices NULL], int32. Equal ones stay in their order, and NaN is the largest. */
+PL_API pl_node_t pl_sort(pl_graph_t *g, pl_node_t x, int axis, bool descending,
+                         pl_node_t *indices);
+/* The largest k along an axis, the largest first, and where they were  [indices NULL]. */
+PL_API pl_node_t pl_top_k(pl_graph_t *g, pl_node_t x, int64_t k, int axis,
+                          pl_node_t *indices);
+/* The sum of the elements up to each one along an axis. */
+PL_API pl_node_t pl_cumsum(pl_graph_t *g, pl_node_t x, int axis);
+/* Elements at indices, which are int32, int64 or uint8. An index outside the axis ends
+ * the step with PL_EINVAL, which names the operator, the index and the size of the axis.
+ * Gradients are added in the order of positions: they have the same bits on every run.
+ *
+ * gather: x and indices have as many axes; the result has the shape of the indices, and
+ * its element at (i, j, k) along axis 1 is x at (i, indices(i, j, k), k), as in
+ * torch.gather. */
+PL_API pl_node_t pl_gather(pl_graph_t *g, pl_node_t x, int axis, pl_node_t indices);
+/* take: the slices of x at the indices, whose axes replace `axis`: x [a, b, c] by indices
+ * [m, n] along axis 1 is [a, m, n, c], as in numpy.take. Along axis 0 it is an
+ * embedding. */
+PL_API pl_node_t pl_take(pl_graph_t *g, pl_node_t x, int axis, pl_node_t indices);
+/* x with values added at indices, which have one shape: the inverse of gather, as
+ * torch.scatter_add. */
+PL_API pl_node_t pl_scatter_add(pl_graph_t *g, pl_node_t x, int axis, pl_node_t indices,
+                                pl_node_t values);
+/* 1 at each index, else 0: indices [...] -> float32 [..., classes]. */
+PL_API pl_node_t pl_one_hot(pl_graph_t *g, pl_node_t indices, int64_t classes);
+/* Random numbers in all stages: uniform in [0, 1), or normal with mean 0 and deviation 1;
+ * float32. They are functions of the run's seed, the step, the micro-batch, the node's
+ * place in its scope, and the element: not of threads, devices or ranks. */
+PL_API pl_node_t pl_rand(pl_graph_t *g, pl_shape_t shape);
+PL_API pl_node_t pl_randn(pl_graph_t *g, pl_shape_t shape);
 /* The same elements in another shape. One size may be -1: it is inferred. */
 PL_API pl_node_t pl_reshape(pl_graph_t *g, pl_node_t x, pl_shape_t shape);
 /* Merges all axes from from_axis on: [a, b, c] from 1 is [a, b c]. */

@@ -333,8 +333,8 @@ static pl_node_t draw_shapes(void)
                                             "ii,i",      "abcdefg,a", "aB,Bc->ca"};
     const int64_t sizes[] = {any_size(), any_size(), any_size(), any_size(),
                              any_size(), any_size(), any_size(), any_size()};
-    pl_node_t parts[8] = {a()};
-    switch (drawn_below(28)) {
+    pl_node_t parts[8] = {a()}, places = node[0];
+    switch (drawn_below(38)) {
     case 13:
         return pl_slice_step(g, a(), drawn_int(), drawn_int64(), drawn_int64(),
                              drawn_int64());
@@ -356,6 +356,16 @@ static pl_node_t draw_shapes(void)
         pl_split(g, a(), drawn_int(), given ? sizes : NULL, count > 7 ? 8 : count, parts);
         return parts[0];
     case 27: return pl_arange(g, drawn_double(), drawn_double(), any_size());
+    case 28: return pl_gather(g, a(), drawn_int(), a());
+    case 29: return pl_take(g, a(), drawn_int(), a());
+    case 30: return pl_scatter_add(g, a(), drawn_int(), a(), a());
+    case 31: return pl_one_hot(g, a(), drawn_int64());
+    case 32: return pl_cumsum(g, a(), drawn_int());
+    case 33: return pl_sort(g, a(), drawn_int(), drawn_one_in(2), NULL);
+    case 34: pl_top_k(g, a(), drawn_int64(), drawn_int(), &places); return places;
+    case 35: return pl_min(g, a(), drawn_int(), drawn_one_in(2));
+    case 36: return pl_argmin(g, a(), drawn_int());
+    case 37: return drawn_one_in(2) ? pl_rand(g, any_shape()) : pl_randn(g, any_shape());
     case 9: return pl_logsumexp(g, a(), drawn_int(), drawn_one_in(2));
     case 10: return pl_log_softmax(g, a(), drawn_int());
     case 11: return pl_var(g, a(), given, count, drawn_int64(), drawn_one_in(2));

@@ -95,12 +95,23 @@ static void check_bits(cpu_rig_t *rig, const operator_case_t *c)
 static void the_same_plan_gives_the_same_bits(void)
 {
     static const char *const names[] = {
-        "a chain",         "dropout",
-        "sum, all",        "sum, the first axis",
-        "linear, ragged",  "attention, dropout",
-        "layer_norm",      "batch_norm, images",
-        "cross_entropy",   "mse",
-        "conv2d, padding", "embedding",
+        "a chain",
+        "dropout",
+        "sum, all",
+        "sum, the first axis",
+        "linear, ragged",
+        "attention, dropout",
+        "layer_norm",
+        "batch_norm, images",
+        "cross_entropy",
+        "mse",
+        "conv2d, padding",
+        "embedding",
+        "gather",
+        "take",
+        "sort",
+        "cumsum",
+        "rand and randn",
     };
     for (int threads = 1; threads <= 2; threads++) {
         cpu_rig_t rig;
@@ -112,6 +123,37 @@ static void the_same_plan_gives_the_same_bits(void)
             check_bits(&rig, &c);
         }
         cpu_rig_close(&rig);
+    }
+}
+
+/* Each result is added up by one thread, in the order of positions. */
+static void sums_by_index_do_not_depend_on_threads(void)
+{
+    static const char *const names[] = {
+        "gather",  "take",   "scatter_add", "embedding", "scatter_add, one axis",
+        "one_hot", "cumsum", "sort",        "top_k",     "rand and randn"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        operator_case_t c = cpu_case(names[i]);
+        const int64_t rows = c.index.rank ? c.index.dim[0] : c.shape[0].dim[0];
+        for (int k = 0; k < c.params; k++)           /* enough for more than one thread */
+            if (c.shape[k].dim[0] == rows)
+                c.shape[k].dim[0] *= 2048;
+        c.index.dim[0] *= 2048;
+        device_results_t result[2] = {0};
+        bool done = true;
+        for (int k = 0; k < 2; k++) {
+            cpu_rig_t rig;
+            operator_run_t run;
+            done = cpu_rig_open(&rig, "auto", 1 + 2 * k)
+                   && operator_run_init(&run, &c, &rig.err) == PL_OK
+                   && cpu_run(&rig, &run, &result[k]) == PL_OK && done;
+            operator_run_release(&run);
+            cpu_rig_close(&rig);
+        }
+        ok(done && device_results_same(&result[0], &result[1]),
+           "%s has the same bits with one thread and with three", names[i]);
+        device_results_release(&result[0]);
+        device_results_release(&result[1]);
     }
 }
 
@@ -407,6 +449,10 @@ static void a_wrong_index_ends_the_replay(void)
     check_bad_index(&rig, "cross_entropy", 5);
     check_bad_index(&rig, "cross_entropy, some ignored", -2);
     check_bad_index(&rig, "accuracy", 4);
+    check_bad_index(&rig, "gather", 5);
+    check_bad_index(&rig, "take", -1);
+    check_bad_index(&rig, "scatter_add", INT64_MIN);
+    check_bad_index(&rig, "one_hot", 5);
     cpu_rig_close(&rig);
 }
 
@@ -503,6 +549,7 @@ int main(void)
 {
     run(trainings_equal_torch);
     run(the_same_plan_gives_the_same_bits);
+    run(sums_by_index_do_not_depend_on_threads);
     run(two_trainings_end_in_the_same_bits);
     run(regions_may_move_between_replays);
     run(regions_are_read_and_written_within_their_ends);

@@ -74,6 +74,15 @@ static void cnn(pl_graph_t *g)
     classify(g, pl_linear(g, "9", x, 3));
 }
 
+static void indices(pl_graph_t *g)
+{
+    pl_node_t x = pl_one_hot(g, pl_input(g, "x"), 11);
+    x = pl_min(g, pl_cumsum(g, x, 1), 1, false);
+    x = pl_linear(g, "4", pl_sort(g, x, -1, true, NULL), 8);
+    x = pl_linear(g, "6", pl_top_k(g, x, 4, 1, NULL), 55);
+    classify(g, pl_reshape(g, x, PL_SHAPE(4, 5, 11)));
+}
+
 static void decoder(pl_graph_t *g)
 {
     const int64_t edge[] = {0, 0, 1, 1}, sizes[] = {20, 48}, twice[] = {1, 2, 1, 1};
@@ -205,6 +214,10 @@ static const struct {
      "3']}}, "
      "'linear auto'], 'classes': 3}",
      other, no_x},
+    {"what works by indices and in order",
+     "{'layers': ['one_hot 11', 'cumsum 1', 'min 1', 'sort descending', 'linear 8', "
+     "'top_k 4 axis=1', 'linear 55', 'reshape 5 11'], 'classes': 11}",
+     text, indices},
 };
 
 /* The module from JSON with ' in place of ". */

@@ -116,6 +116,103 @@ static pl_node_t build_compare(pl_graph_t *g, const operator_case_t *c)
     return pl_concat(g, parts, 8, 1);
 }
 
+static pl_node_t build_fractions(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_node_t x = pl_mul(g, pl_input(g, "i"), param(g, c, 0));
+    return pl_add(g, x, pl_cast(g, pl_cast(g, pl_input(g, "i"), PL_I32), PL_F32));
+}
+
+/* A constant that is next to some indices, which float32 does not hold. */
+static pl_node_t build_compare_large(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_node_t i = pl_input(g, "i"), large = pl_scalar(g, (double)(c->ignore - 1));
+    const pl_node_t parts[] = {pl_equal(g, i, large), pl_less(g, large, i)};
+    return pl_concat(g, parts, 2, 1);
+}
+
+/* arg: axis. */
+static pl_node_t build_gather(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_gather(g, param(g, c, 0), (int)c->arg[0], pl_input(g, "i"));
+}
+
+/* arg: axis. */
+static pl_node_t build_take(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_take(g, param(g, c, 0), (int)c->arg[0], pl_input(g, "i"));
+}
+
+/* Indices at positions are whole numbers, too. */
+static pl_node_t build_take_index(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_node_t i = pl_input(g, "i"), twice = pl_take(g, i, 1, i);
+    return pl_mul(g, pl_cast(g, twice, PL_F32), param(g, c, 0));
+}
+
+/* arg: axis. */
+static pl_node_t build_scatter_add(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_scatter_add(g, param(g, c, 0), (int)c->arg[0], pl_input(g, "i"),
+                          param(g, c, 1));
+}
+
+static pl_node_t build_one_hot(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_mul(g, pl_one_hot(g, pl_input(g, "i"), c->classes), param(g, c, 0));
+}
+
+/* arg: axis. */
+static pl_node_t build_cumsum(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_cumsum(g, param(g, c, 0), (int)c->arg[0]);
+}
+
+/* arg: axis, descending. */
+static pl_node_t build_sort(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_sort(g, param(g, c, 0), (int)c->arg[0], c->arg[1], NULL);
+}
+
+/* Where they were.  Numbers below 0 have no logarithm. */
+static pl_node_t build_sort_places(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t places;
+    pl_sort(g, pl_log_of(g, param(g, c, 0)), (int)c->arg[0], c->arg[1], &places);
+    return pl_cast(g, places, PL_F32);
+}
+
+/* arg: k, axis. */
+static pl_node_t build_top_k(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_top_k(g, param(g, c, 0), c->arg[0], (int)c->arg[1], NULL);
+}
+
+/* Equal numbers in their order; arg: k, axis. */
+static pl_node_t build_top_k_places(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t places;
+    pl_top_k(g, param(g, c, 0), c->arg[0], (int)c->arg[1], &places);
+    return pl_cast(g, places, PL_F32);
+}
+
+/* arg: axis, keep. */
+static pl_node_t build_min(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_min(g, param(g, c, 0), (int)c->arg[0], c->arg[1]);
+}
+
+static pl_node_t build_argmin(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_cast(g, pl_argmin(g, param(g, c, 0), (int)c->arg[0]), PL_F32);
+}
+
+/* Two nodes differ. */
+static pl_node_t build_random(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_node_t a = param(g, c, 0), uniform = pl_rand(g, c->shape[0]);
+    return pl_mul(g, pl_add(g, uniform, pl_randn(g, c->shape[0])), a);
+}
+
 static pl_node_t build_scale(pl_graph_t *g, const operator_case_t *c)
 {
     return pl_scale(g, param(g, c, 0), c->p);
@@ -853,6 +950,50 @@ const operator_case_t operator_cases[] = {
      .ties = true, .forward_only = true},
     {CASE("compare whole numbers, int32", compare, 1, S(4, 5)), .index = S(4, 5),
      .narrow = true, .classes = 5, .ties = true, .forward_only = true},
+    {CASE("compare whole numbers, large", compare_large, 1, S(4, 5)), .index = S(4, 5),
+     .classes = 5, .ignore = 16777217, .forward_only = true},
+    {CASE("a field of float64", fractions, 1, S(4, 5)), .index = S(4, 5), .classes = 5,
+     .fractions = true},
+    {CASE("gather", gather, 1, S(4, 5, 3)), .index = S(4, 2, 3), .classes = 5,
+     .arg = {1}},
+    {CASE("gather, one of each row", gather, 1, S(6, 7)), .index = S(6, 1), .classes = 7,
+     .arg = {-1}},
+    {CASE("gather, fewer columns", gather, 1, S(5, 6)), .index = S(3, 4), .narrow = true,
+     .classes = 5},
+    {CASE("gather, long", gather, 1, S(40, 33)), .index = S(70, 33), .classes = 40},
+    {CASE("take", take, 1, S(3, 5, 2)), .index = S(4), .classes = 5, .arg = {1}},
+    {CASE("take, rows", take, 1, S(5, 3, 2)), .index = S(2, 3), .classes = 5},
+    {CASE("take, indices of two axes", take, 1, S(3, 7)), .index = S(2, 3),
+     .narrow = true, .classes = 7, .arg = {-1}},
+    {CASE("take, of indices", take_index, 1, S(3, 3, 4)), .index = S(3, 4), .classes = 4},
+    {CASE("scatter_add", scatter_add, 2, S(4, 5), S(4, 3)), .index = S(4, 3),
+     .classes = 5, .arg = {1}},
+    {CASE("scatter_add, fewer columns", scatter_add, 2, S(5, 4, 2), S(7, 3, 1)),
+     .index = S(7, 3, 1), .classes = 5},
+    {CASE("scatter_add, one axis", scatter_add, 2, S(40), S(2100)), .index = S(2100),
+     .narrow = true, .classes = 37},
+    {CASE("one_hot", one_hot, 1, S(3, 4, 5)), .index = S(3, 4), .classes = 5},
+    {CASE("cumsum", cumsum, 1, S(3, 37)), .arg = {-1}},
+    {CASE("cumsum, first axis", cumsum, 1, S(7, 3, 5))},
+    {CASE("cumsum, the middle", cumsum, 1, S(2, 5, 70)), .arg = {1}},
+    {CASE("cumsum, long", cumsum, 1, S(2, 1031)), .arg = {1}},
+    {CASE("sort", sort, 1, S(3, 37)), .arg = {-1}},
+    {CASE("sort, descending", sort, 1, S(11, 5)), .arg = {0, true}},
+    {CASE("sort, the middle", sort, 1, S(2, 5, 3)), .arg = {1}},
+    {CASE("sort, long, ties", sort, 1, S(2, 2100)), .arg = {1}, .ties = true},
+    {CASE("sort, ties and NaN", sort_places, 1, S(3, 70)), .arg = {1}, .ties = true,
+     .forward_only = true},
+    {CASE("sort, ties and NaN, descending", sort_places, 1, S(70, 2)), .arg = {0, true},
+     .ties = true, .forward_only = true},
+    {CASE("top_k", top_k, 1, S(4, 9)), .arg = {3, 1}},
+    {CASE("top_k, few of many, ties", top_k, 1, S(2, 2100)), .arg = {5, 1}, .ties = true},
+    {CASE("top_k, forty of many, ties", top_k, 1, S(700, 2)), .arg = {40}, .ties = true},
+    {CASE("top_k, ties", top_k_places, 1, S(3, 70)), .arg = {4, 1}, .ties = true,
+     .forward_only = true},
+    {CASE("min", min, 1, S(3, 5)), .arg = {-1}},
+    {CASE("min, the middle kept", min, 1, S(2, 5, 3)), .arg = {1, true}},
+    {CASE("argmin", argmin, 1, S(3, 5)), .arg = {1}, .forward_only = true},
+    {CASE("rand and randn", random, 1, S(4, 33))},
     {CASE("scale", scale, 1, S(3, 5)), .p = -1.25},
     {CASE("exp", element, 1, S(3, 5)), .arg = {PL_OP_exp}, .low = -4, .high = 4},
     {CASE("log", element, 1, S(3, 5)), .arg = {PL_OP_log}, .low = 0.25, .high = 8},
@@ -1220,7 +1361,9 @@ static int fill_index(operator_run_t *run, pl_error_t *err)
     for (int64_t i = 0; i < indices && run->index; i++) {
         const int64_t value = c->ignore && i % 3 == 1 ? c->ignore
                                                       : (i * i + 1) % c->classes;
-        if (c->narrow)
+        if (c->fractions)
+            ((double *)run->index)[i] = (double)value + 0.25;
+        else if (c->narrow)
             ((int32_t *)run->index)[i] = (int32_t)value;
         else
             ((int64_t *)run->index)[i] = value;
@@ -1258,7 +1401,9 @@ static int describe(operator_run_t *run, pl_error_t *err)
 {
     const operator_case_t *c = run->of;
     pl_field_t field = {.name = "i",
-                        .dtype = c->narrow ? PL_I32 : PL_I64,
+                        .dtype = c->fractions ? PL_F64
+                                 : c->narrow  ? PL_I32
+                                              : PL_I64,
                         .shape = c->index};
     if (c->index.rank) {
         field.shape.rank--;

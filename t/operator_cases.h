@@ -22,6 +22,7 @@ struct operator_case {
     pl_shape_t index;               /* of the int64 field "i", batch axis included
                                        [none] */
     bool narrow;                    /* the field is int32 */
+    bool fractions;                 /* the field is float64, with 1/4 more */
     int64_t classes;                /* the field's values are in [0, classes) */
     int64_t ignore;                 /* some of them are this instead  [0: none] */
     int64_t arg[4];                 /* for build: axes, sizes, flags */

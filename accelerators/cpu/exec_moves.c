@@ -187,6 +187,50 @@ static int prepare_range(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err
     return PL_OK;
 }
 
+static int run_convert(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
+{
+    (void)err;
+    const pl_convert_job_t job = {.from = (pl_dtype_t)s->size[1],
+                                  .to = s->dtype,
+                                  .truth = s->op.attr.keep,
+                                  .x = pl_in(s, f, 0),
+                                  .y = pl_out(s, f, 0)};
+    pl_parallel_run(f->pool, s->size[0] < PL_PARALLEL_MIN ? 1 : f->threads, s->size[0],
+                    16, f->kernels->convert, &job);
+    return PL_OK;
+}
+
+static int run_order(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
+{
+    (void)err;
+    const pl_order_job_t job = {.x = pl_in(s, f, 0),
+                                .y = pl_in(s, f, 1),
+                                .x_step = s->size[1],
+                                .y_step = s->size[2],
+                                .to = pl_out(s, f, 0)};
+    pl_parallel_run(f->pool, s->size[0] < PL_PARALLEL_MIN ? 1 : f->threads, s->size[0],
+                    16, f->kernels->order, &job);
+    return PL_OK;
+}
+
+/* size is the elements; of convert, the type that it reads, and of order, the steps. */
+static int prepare_types(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    (void)err;
+    const pl_graph_t *g = &b->lowered->graph;
+    s->size[0] = pl_elements(pl_exec_op_out(b, s, 0));
+    if (s->op.code == PL_OP_convert) {
+        s->size[1] = (int64_t)g->value[s->op.input[0]].dtype;
+        s->dtype = g->value[s->op.output[0]].dtype;
+        s->run = run_convert;
+        return PL_OK;
+    }
+    for (int k = 0; k < 2; k++)
+        s->size[1 + k] = pl_elements(pl_exec_op_in(b, s, k)) > 1;
+    s->run = run_order;
+    return PL_OK;
+}
+
 /* ---- interpolate ---- */
 
 static int run_interpolate(const pl_exec_op_t *s, const pl_exec_context_t *f,
@@ -244,58 +288,14 @@ static int prepare_interpolate(pl_exec_op_t *s, const pl_builder_t *b, pl_error_
     return PL_OK;
 }
 
-static int run_convert(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
-{
-    (void)err;
-    const pl_convert_job_t job = {.from = (pl_dtype_t)s->size[1],
-                                  .to = s->dtype,
-                                  .truth = s->op.attr.keep,
-                                  .x = pl_in(s, f, 0),
-                                  .y = pl_out(s, f, 0)};
-    pl_parallel_run(f->pool, s->size[0] < PL_PARALLEL_MIN ? 1 : f->threads, s->size[0],
-                    16, f->kernels->convert, &job);
-    return PL_OK;
-}
-
-static int run_order(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
-{
-    (void)err;
-    const pl_order_job_t job = {.x = pl_in(s, f, 0),
-                                .y = pl_in(s, f, 1),
-                                .x_step = s->size[1],
-                                .y_step = s->size[2],
-                                .to = pl_out(s, f, 0)};
-    pl_parallel_run(f->pool, s->size[0] < PL_PARALLEL_MIN ? 1 : f->threads, s->size[0],
-                    16, f->kernels->order, &job);
-    return PL_OK;
-}
-
-/* size is the elements; of convert, the type that it reads, and of order, the steps. */
-static int prepare_types(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
-{
-    (void)err;
-    const pl_graph_t *g = &b->lowered->graph;
-    s->size[0] = pl_elements(pl_exec_op_out(b, s, 0));
-    if (s->op.code == PL_OP_convert) {
-        s->size[1] = (int64_t)g->value[s->op.input[0]].dtype;
-        s->dtype = g->value[s->op.output[0]].dtype;
-        s->run = run_convert;
-        return PL_OK;
-    }
-    for (int k = 0; k < 2; k++)
-        s->size[1 + k] = pl_elements(pl_exec_op_in(b, s, k)) > 1;
-    s->run = run_order;
-    return PL_OK;
-}
-
 const pl_prepare_t pl_prepare_moves[PL_OPCODES] = {
     [PL_OP_broadcast] = prepare_copy,
     [PL_OP_concat] = prepare_concat,
+    [PL_OP_convert] = prepare_types,
+    [PL_OP_order] = prepare_types,
     [PL_OP_pad] = prepare_pad,
     [PL_OP_permute] = prepare_copy,
     [PL_OP_range] = prepare_range,
     [PL_OP_interpolate] = prepare_interpolate,
     [PL_OP_interpolate_grad] = prepare_interpolate,
-    [PL_OP_convert] = prepare_types,
-    [PL_OP_order] = prepare_types,
 };

@@ -54,6 +54,7 @@ typedef struct pl_builder {
 typedef int (*pl_prepare_t)(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err);
 
 /* By opcode; each table has the operators of its file. */
+extern const pl_prepare_t pl_prepare_axes[PL_OPCODES];
 extern const pl_prepare_t pl_prepare_moves[PL_OPCODES];
 extern const pl_prepare_t pl_prepare_products[PL_OPCODES];
 extern const pl_prepare_t pl_prepare_reductions[PL_OPCODES];
@@ -61,6 +62,10 @@ extern const pl_prepare_t pl_prepare_rows[PL_OPCODES];
 
 /* An operator of a user, with its kernel. */
 int pl_prepare_apply(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err);
+
+/* PL_OK when n indices of type s->dtype are in [0, below); an ignored one is valid. */
+int pl_check_indices(const pl_exec_op_t *s, const void *indices, int64_t n, int64_t below,
+                     pl_error_t *err);
 
 /* A unit of element-wise operations [from, to) of the lowered graph; see fuse.h. */
 struct pl_fusion;

@@ -30,9 +30,8 @@ static bool is_ignored(const pl_exec_op_t *s, int64_t target)
     return s->op.attr.has_ignore && target == s->op.attr.from;
 }
 
-/* An ignored index is valid. */
-static int check_indices(const pl_exec_op_t *s, const void *indices, int64_t n,
-                         int64_t below, pl_error_t *err)
+int pl_check_indices(const pl_exec_op_t *s, const void *indices, int64_t n, int64_t below,
+                     pl_error_t *err)
 {
     for (int64_t i = 0; i < n; i++) {
         int64_t index = index_at(indices, s->dtype, i);
@@ -316,7 +315,7 @@ static int run_embedding(const pl_exec_op_t *s, const pl_exec_context_t *f,
 {
     const bool grad = s->op.code == PL_OP_embedding_grad;
     embedding_call_t c = {s, pl_in(s, f, 0), pl_in(s, f, 1), pl_out(s, f, 0), f->kernels};
-    int code = check_indices(s, c.indices, s->size[0], s->size[2], err);
+    int code = pl_check_indices(s, c.indices, s->size[0], s->size[2], err);
     if (code == PL_OK)
         pl_parallel_for(f->pool, threads_for(f, s->size[0] * s->size[1]),
                         s->size[grad ? 2 : 0], 1,
@@ -377,7 +376,7 @@ static int run_cross_entropy(const pl_exec_op_t *s, const pl_exec_context_t *f,
                              pl_error_t *err)
 {
     pl_cross_entropy_job_t job = entropy_start(s, f, 0, 2);
-    int code = check_indices(s, job.targets, s->size[0], s->size[1], err);
+    int code = pl_check_indices(s, job.targets, s->size[0], s->size[1], err);
     if (code != PL_OK)
         return code;
     if (s->op.code == PL_OP_cross_entropy)
@@ -399,7 +398,7 @@ static int run_cross_entropy_grad(const pl_exec_op_t *s, const pl_exec_context_t
                                   pl_error_t *err)
 {
     pl_cross_entropy_job_t job = entropy_start(s, f, 1, 4);
-    int code = check_indices(s, job.targets, s->size[0], s->size[1], err);
+    int code = pl_check_indices(s, job.targets, s->size[0], s->size[1], err);
     if (code != PL_OK)
         return code;
     job.dsum = pl_in(s, f, 0);
@@ -438,7 +437,7 @@ static int run_confusion(const pl_exec_op_t *s, const pl_exec_context_t *f,
     const float *x = pl_in(s, f, 0);
     const void *targets = pl_in(s, f, 1);
     float *count = pl_out(s, f, 0);
-    int code = check_indices(s, targets, rows, classes, err);
+    int code = pl_check_indices(s, targets, rows, classes, err);
     if (code != PL_OK)
         return code;
     memset(count, 0, (size_t)(classes * classes) * sizeof *count);
@@ -463,7 +462,7 @@ static int run_score_bins(const pl_exec_op_t *s, const pl_exec_context_t *f,
     const float *x = pl_in(s, f, 0);
     const void *targets = pl_in(s, f, 1);
     float *count = pl_out(s, f, 0);
-    int code = check_indices(s, targets, rows, classes == 1 ? 2 : classes, err);
+    int code = pl_check_indices(s, targets, rows, classes == 1 ? 2 : classes, err);
     if (code != PL_OK)
         return code;
     memset(count, 0, (size_t)(classes * 2 * bins) * sizeof *count);

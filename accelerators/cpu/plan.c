@@ -96,7 +96,8 @@ static bool may_reuse_buffer(const pl_graph_t *g, int op, int32_t input, void *u
 static int prepare_unit(const cpu_compiler_t *c, const pl_builder_t *b, pl_exec_op_t *s,
                         int from, int to, pl_error_t *err)
 {
-    static const pl_prepare_t *const prepares[] = {pl_prepare_moves, pl_prepare_products,
+    static const pl_prepare_t *const prepares[] = {pl_prepare_axes, pl_prepare_moves,
+                                                   pl_prepare_products,
                                                    pl_prepare_reductions,
                                                    pl_prepare_rows};
     const pl_op_t *op = &c->lowered.graph.op[from];

@@ -221,6 +221,7 @@ void gpu_print_convert(gpu_codegen_t *t, const gpu_buffer_t *from, pl_dtype_t fr
                        const gpu_buffer_t *to, pl_dtype_t to_type, size_t n);
 /* Print one operation; false: it is none of these. */
 bool gpu_print_reduction(gpu_codegen_t *t, int op);
+bool gpu_print_axis(gpu_codegen_t *t, int op);
 bool gpu_print_move(gpu_codegen_t *t, int op);
 bool gpu_print_row(gpu_codegen_t *t, int op);
 bool gpu_print_product(gpu_codegen_t *t, int op);
@@ -228,6 +229,12 @@ bool gpu_print_space(gpu_codegen_t *t, int op);
 /* Ends the current kernel with the tiles of a product, by A(batch, m, k), B(batch, k, n)
  * and C(batch, m, n, v). */
 void gpu_print_tiles(gpu_codegen_t *t, int64_t batches, int64_t m, int64_t n, int64_t k);
+/* CONTROL and OPERATION, for checked_index(): an index of operation `op` outside [0,
+ * below) ends the replay. */
+void gpu_define_check(gpu_codegen_t *t, int op, int64_t below);
+/* The rows of input 1 of an operation, added up by the indices of input 0 into the rows
+ * of its result, whose last two axes are rows and width. */
+void gpu_print_row_sums(gpu_codegen_t *t, int op);
 /* The beginnings of the matrices of an operand: a view over the leading axes of the
  * result, over which the operand may be repeated. */
 pl_view_t gpu_batches(pl_shape_t own, pl_shape_t all);

@@ -106,7 +106,8 @@ static void print_view(gpu_codegen_t *t, const pl_op_t *op, const pl_view_t *vie
 
 static void print_convert(gpu_codegen_t *t, const pl_op_t *op)
 {
-    const pl_value_t *from = &t->g->value[op->input[0]], *to = &t->g->value[op->output[0]];
+    const pl_value_t *from = &t->g->value[op->input[0]],
+                     *to = &t->g->value[op->output[0]];
     gpu_kernel_begin(t, "convert");
     gpu_define_load(t, "X", op->input[0]);
     gpu_define_store(t, "PUT", op->output[0]);

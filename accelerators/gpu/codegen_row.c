@@ -286,7 +286,7 @@ static void print_batch_norm_grad(gpu_codegen_t *t, const pl_op_t *op)
 
 /* ---- Tables ---- */
 
-static void define_check(gpu_codegen_t *t, int op, int64_t below)
+void gpu_define_check(gpu_codegen_t *t, int op, int64_t below)
 {
     gpu_define(t, "CONTROL", "a%d",
                gpu_argument(t, &(gpu_buffer_t){.at = GPU_IN_CONTROL}, "control_t", true));
@@ -305,14 +305,16 @@ static void print_embedding(gpu_codegen_t *t, const pl_op_t *op, int number)
     gpu_define_number(t, "N", n);
     gpu_define_number(t, "WIDTH", table.dim[1]);
     gpu_define_number(t, "TABLE_ROWS", table.dim[0]);
-    define_check(t, number, table.dim[0]);
+    gpu_define_check(t, number, table.dim[0]);
     end_rows(t, "embedding", n, table.dim[1]);
 }
 
 /* Sorts the positions by their index, and then adds up the rows of each index. */
-static void print_embedding_grad(gpu_codegen_t *t, const pl_op_t *op, int number)
+void gpu_print_row_sums(gpu_codegen_t *t, int number)
 {
-    const pl_shape_t table = shape_of(t, op->output[0]);
+    const pl_op_t *op = &t->g->op[number];
+    const pl_shape_t result = shape_of(t, op->output[0]),
+                     table = PL_SHAPE(result.dim[result.rank - 2], last_of(result));
     const int64_t n = pl_elements(shape_of(t, op->input[0]));
     int32_t target = -1;      /* gradient that an assign of the unit adds the result to */
     for (int i = t->to - 1; i > number; i--)
@@ -332,7 +334,7 @@ static void print_embedding_grad(gpu_codegen_t *t, const pl_op_t *op, int number
         if (!k) {
             gpu_define_number(t, "N", n);
             gpu_define_load(t, "INDEX", op->input[0]);
-            define_check(t, number, table.dim[0]);
+            gpu_define_check(t, number, table.dim[0]);
             gpu_include(t, "embedding_sort");
             gpu_kernel_end(t, gpu_row_groups(pieces), 256);
             continue;
@@ -421,7 +423,7 @@ static void print_cross_entropy(gpu_codegen_t *t, const pl_op_t *op, int number)
     gpu_kernel_begin(t, pl_operators[op->code].name);
     define_targets(t, op, 0);
     define_rows(t, x.dim[0], x.dim[1]);
-    define_check(t, number, x.dim[1]);
+    gpu_define_check(t, number, x.dim[1]);
     gpu_define_scratch(t, "LOSS", 0, x.dim[0]);
     gpu_define_scratch(t, "COUNTED", (size_t)x.dim[0] * sizeof(double), x.dim[0]);
     gpu_define_store(t, "TOTAL_LOSS", op->output[0]);
@@ -460,7 +462,7 @@ static void print_cross_entropy_grad(gpu_codegen_t *t, const pl_op_t *op, int nu
     define_targets(t, op, 1);
     define_weights(t, op, 4);
     define_rows(t, x.dim[0], x.dim[1]);
-    define_check(t, number, x.dim[1]);
+    gpu_define_check(t, number, x.dim[1]);
     gpu_define_load(t, "ROW_MAX", op->input[3]);
     gpu_define(t, "SUM(i)", "ROW_MAX(ROWS + (i))");
     gpu_define_store(t, "Y", op->output[0]);
@@ -483,7 +485,7 @@ static void print_counts(gpu_codegen_t *t, const pl_op_t *op, int number)
         if (k == 1) {
             define_targets(t, op, 0);
             define_rows(t, x.dim[0], x.dim[1]);
-            define_check(t, number, classes);
+            gpu_define_check(t, number, classes);
             gpu_define_number(t, "CLASSES", classes);
             gpu_define_number(t, "BINS", op->attr.to);
             gpu_print_elementwise(t, bins ? "score_bins" : "confusion",
@@ -528,7 +530,7 @@ bool gpu_print_row(gpu_codegen_t *t, int i)
     case PL_OP_batch_norm_with: print_batch_norm_with(t, op); return true;
     case PL_OP_batch_norm_grad: print_batch_norm_grad(t, op); return true;
     case PL_OP_embedding: print_embedding(t, op, i); return true;
-    case PL_OP_embedding_grad: print_embedding_grad(t, op, i); return true;
+    case PL_OP_embedding_grad: gpu_print_row_sums(t, i); return true;
     case PL_OP_cross_entropy:
     case PL_OP_correct: print_cross_entropy(t, op, i); return true;
     case PL_OP_cross_entropy_grad: print_cross_entropy_grad(t, op, i); return true;

@@ -38,10 +38,13 @@ static bool takes_any(pl_opcode_t code)
     case PL_OP_cross_entropy_grad:
     case PL_OP_correct:
     case PL_OP_sum:
+    case PL_OP_cumsum:
     case PL_OP_embedding:
     case PL_OP_embedding_grad:
+    case PL_OP_gather:
     case PL_OP_permute:
     case PL_OP_concat:
+    case PL_OP_scatter:
     case PL_OP_pad:
     case PL_OP_interpolate:
     case PL_OP_interpolate_grad: return true;

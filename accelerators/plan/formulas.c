@@ -49,6 +49,7 @@ bool pl_is_exact(pl_opcode_t code)
         [PL_OP_max_grad] = true,
         [PL_OP_max_pool] = true,
         [PL_OP_embedding] = true,
+        [PL_OP_gather] = true,
     };
     return is_exact[code] || pl_operators[code].kind == PL_KIND_shape;
 }

@@ -1,4 +1,5 @@
-/* elementwise.c - reference kernels of element-wise operators and of types */
+/* elementwise.c - reference kernels of element-wise operators, types and random
+ * numbers */
 #include <math.h>
 #include <stdint.h>
 
@@ -63,9 +64,9 @@ static double converted(double x, pl_dtype_t from, pl_dtype_t to)
 static void compute_convert(pl_reference_call_t *c)
 {
     for (int64_t i = 0; i < pl_elements(c->out_shape[0]); i++)
-        c->out[0][i] = c->attr->keep ? c->in[0][i] != 0
-                                     : converted(c->in[0][i], c->in_dtype[0],
-                                                 c->attr->dtype);
+        c->out[0][i] = c->attr->keep
+                           ? c->in[0][i] != 0
+                           : converted(c->in[0][i], c->in_dtype[0], c->attr->dtype);
 }
 
 static void compute_order(pl_reference_call_t *c)
@@ -77,11 +78,28 @@ static void compute_order(pl_reference_call_t *c)
     }
 }
 
+static void compute_random(pl_reference_call_t *c)
+{
+    const pl_dropout_t d = pl_dropout_init(c->replay->seed, c->replay->step,
+                                           c->replay->micro_batch, c->attr->stream, 0);
+    for (int64_t i = 0; i < pl_elements(c->out_shape[0]); i++) {
+        const uint64_t block = (uint64_t)i / 4;
+        const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), d.step,
+                                     d.micro_batch};
+        uint32_t word[4];
+        pl_philox(counter, d.key, word);
+        c->out[0][i] = c->attr->keep
+                           ? pl_normal_of(word[i % 4 & ~1], word[i % 4 | 1], i % 2)
+                           : pl_uniform_of(word[i % 4]);
+    }
+}
+
 const pl_reference_kernel_t pl_reference_elementwise[PL_OPCODES] = {
     [PL_OP_cast] = compute,
     [PL_OP_convert] = compute_convert,
     [PL_OP_dropout] = compute_dropout,
     [PL_OP_order] = compute_order,
+    [PL_OP_random] = compute_random,
 #define PL_ELEMENT(name, inputs, precision, rounding, form, value, meaning) \
     [PL_OP_##name] = compute,
 #include "tensor/elementwise.def"

@@ -1,7 +1,8 @@
 /* reference.c - computes a graph by plain loops in float64, to which all kernels are
  * compared
  *
- * Kernels are in elementwise.c, shapes.c (with reductions), products.c and rows.c. */
+ * Kernels are in elementwise.c, axis.c, shapes.c (with reductions), products.c and
+ * rows.c. */
 #include "accelerators/reference/reference.h"
 
 #include <math.h>
@@ -91,6 +92,8 @@ static pl_reference_kernel_t kernel_of(pl_opcode_t code)
         return pl_reference_elementwise[code];
     if (pl_reference_shapes[code])
         return pl_reference_shapes[code];
+    if (pl_reference_axis[code])
+        return pl_reference_axis[code];
     if (pl_reference_products[code])
         return pl_reference_products[code];
     return pl_reference_space[code] ? pl_reference_space[code] : pl_reference_rows[code];

@@ -155,8 +155,7 @@ static void compute_batch_norm_with(pl_reference_call_t *c)
 
 /* ---- embedding ---- */
 
-/* Sets the error of the call if an index is outside [0, n). */
-static bool index_is_good(pl_reference_call_t *c, double index, int64_t n)
+bool pl_reference_index_is_good(pl_reference_call_t *c, double index, int64_t n)
 {
     if (index >= 0 && index < (double)n)
         return true;
@@ -171,9 +170,10 @@ static void compute_embedding(pl_reference_call_t *c)
     const bool adds = c->op->code == PL_OP_embedding_grad;
     const pl_shape_t table = adds ? c->out_shape[0] : c->in_shape[1];
     const int64_t width = last(table);
-    for (int64_t i = 0; i < pl_elements(c->in_shape[0]); i++)
-        for (int64_t k = 0; k < width && index_is_good(c, c->in[0][i], table.dim[0]);
-             k++) {
+    for (int64_t i = 0; i < pl_elements(c->in_shape[0]); i++) {
+        if (!pl_reference_index_is_good(c, c->in[0][i], table.dim[0]))
+            return;
+        for (int64_t k = 0; k < width; k++) {
             const int64_t in_table = (int64_t)c->in[0][i] * width + k,
                           row = i * width + k;
             if (adds)
@@ -181,6 +181,7 @@ static void compute_embedding(pl_reference_call_t *c)
             else
                 c->out[0][row] = c->in[1][in_table];
         }
+    }
 }
 
 /* ---- cross_entropy and correct ---- */
@@ -219,7 +220,7 @@ static void compute_cross_entropy(pl_reference_call_t *c)
             row = (exponentials_t){0, 1};
         c->out[2][r] = row.largest;
         c->out[2][rows + r] = row.sum;
-        if (ignored(c, target) || !index_is_good(c, target, n))
+        if (ignored(c, target) || !pl_reference_index_is_good(c, target, n))
             continue;
         for (int64_t i = 0; i < n; i++)
             if (c->attr->a > 0 || (double)i == target)

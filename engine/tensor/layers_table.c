@@ -189,6 +189,43 @@ static pl_node_t build_max(pl_layer_builder_t *b, pl_node_t x,
     return pl_max(b->g, x, (int)a->value[0], false);
 }
 
+static pl_node_t build_min(pl_layer_builder_t *b, pl_node_t x,
+                           const pl_layer_arguments_t *a)
+{
+    return pl_min(b->g, x, (int)a->value[0], false);
+}
+
+static pl_node_t build_one_hot(pl_layer_builder_t *b, pl_node_t x,
+                               const pl_layer_arguments_t *a)
+{
+    return pl_one_hot(b->g, x, (int64_t)a->value[0]);
+}
+
+static pl_node_t build_cumsum(pl_layer_builder_t *b, pl_node_t x,
+                              const pl_layer_arguments_t *a)
+{
+    return pl_cumsum(b->g, x, (int)a->value[0]);
+}
+
+static pl_node_t build_sort(pl_layer_builder_t *b, pl_node_t x,
+                            const pl_layer_arguments_t *a)
+{
+    return pl_sort(b->g, x, (int)a->value[0], a->is_given[1], NULL);
+}
+
+static pl_node_t build_top_k(pl_layer_builder_t *b, pl_node_t x,
+                             const pl_layer_arguments_t *a)
+{
+    return pl_top_k(b->g, x, (int64_t)a->value[0], (int)a->value[1], NULL);
+}
+
+static pl_node_t build_float(pl_layer_builder_t *b, pl_node_t x,
+                             const pl_layer_arguments_t *a)
+{
+    (void)a;
+    return pl_cast(b->g, x, PL_F32);
+}
+
 static pl_node_t build_softmax(pl_layer_builder_t *b, pl_node_t x,
                                const pl_layer_arguments_t *a)
 {
@@ -421,6 +458,15 @@ const pl_layer_rule_t pl_layer_table[] = {
     {"log_softmax", "axis=-1", "its logarithm, over an axis", build_log_softmax},
     {"mean", "axis:", "mean over an axis, which goes", build_mean},
     {"max", "axis:", "largest along an axis, which goes", build_max},
+    {"min", "axis:", "smallest along an axis, which goes", build_min},
+    {"one_hot", "classes:", "indices [...] -> [..., classes]: 1 at the index, else 0",
+     build_one_hot},
+    {"cumsum", "axis=-1", "sum of the elements up to each one along an axis",
+     build_cumsum},
+    {"sort", "axis=-1 descending?", "the elements along an axis in order", build_sort},
+    {"top_k", "k: axis=-1", "the largest k along an axis, the largest first",
+     build_top_k},
+    {"float", "", "whole numbers, such as pixels, as float32", build_float},
     {"input", "name$", "continues with a field of the data in place of x", build_input},
     {"output", "name$", "makes x an output of predictions", build_output},
     {"keep", "name$", "keeps x under a name", build_keep},

@@ -34,6 +34,7 @@ extern const pl_rules_t pl_shapes_rules[PL_OPCODES];
 extern const pl_rules_t pl_product_rules[PL_OPCODES];
 extern const pl_rules_t pl_space_rules[PL_OPCODES];
 extern const pl_rules_t pl_rows_rules[PL_OPCODES];
+extern const pl_rules_t pl_axis_rules[PL_OPCODES];
 extern const pl_rules_t pl_types_rules[PL_OPCODES];
 extern const pl_rules_t pl_user_rules[PL_OPCODES];
 extern const pl_rules_t pl_effects_rules[PL_OPCODES];

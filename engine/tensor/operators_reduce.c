@@ -142,6 +142,16 @@ pl_node_t pl_argmax(pl_graph_t *g, pl_node_t x, int axis)
     return attr.axis < 0 ? PL_NO_NODE : pl_emit(g, PL_OP_argmax, &x, 1, &attr, NULL);
 }
 
+pl_node_t pl_min(pl_graph_t *g, pl_node_t x, int axis, bool keep)
+{
+    return pl_neg(g, pl_max(g, pl_neg(g, x), axis, keep));
+}
+
+pl_node_t pl_argmin(pl_graph_t *g, pl_node_t x, int axis)
+{
+    return pl_argmax(g, pl_neg(g, x), axis);
+}
+
 /* ---- Norms and power sums ---- */
 
 static int shape_norm(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)

@@ -3,6 +3,7 @@
  * Any dtype may pass, except through concat, whose inputs must agree. */
 #include <string.h>
 
+#include "base/random.h"
 #include "tensor/operators.h"
 
 /* ---- broadcast ---- */
@@ -314,7 +315,7 @@ static void gradient_concat(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_n
     }
 }
 
-/* ---- range ---- */
+/* ---- range and random ---- */
 
 static int shape_range(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 {
@@ -378,6 +379,30 @@ pl_node_t pl_interpolate(pl_graph_t *g, pl_node_t x, const int64_t *sizes, int c
     return g->error.code ? PL_NO_NODE : x;
 }
 
+/* Each node of a scope has a stream of its own. */
+static pl_node_t random_of(pl_graph_t *g, pl_shape_t shape, bool is_normal)
+{
+    char path[64];
+    pl_scope(g, "random.%u", g->random_count++);
+    const pl_attr_t attr = {.shape = shape,
+                            .keep = is_normal,
+                            .dtype = PL_F32,
+                            .stream = pl_hash_text(pl_path(g, path))};
+    const pl_node_t y = pl_emit(g, PL_OP_random, NULL, 0, &attr, NULL);
+    pl_scope_end(g);
+    return y;
+}
+
+pl_node_t pl_rand(pl_graph_t *g, pl_shape_t shape)
+{
+    return random_of(g, shape, false);
+}
+
+pl_node_t pl_randn(pl_graph_t *g, pl_shape_t shape)
+{
+    return random_of(g, shape, true);
+}
+
 const pl_rules_t pl_shapes_rules[PL_OPCODES] = {
     [PL_OP_broadcast] = {shape_broadcast, gradient_reshape},
     [PL_OP_reshape] = {shape_reshape, gradient_reshape},
@@ -385,6 +410,7 @@ const pl_rules_t pl_shapes_rules[PL_OPCODES] = {
     [PL_OP_slice] = {shape_slice, gradient_slice},
     [PL_OP_pad] = {shape_pad, gradient_pad},
     [PL_OP_concat] = {shape_concat, gradient_concat},
+    [PL_OP_random] = {shape_range, NULL},
     [PL_OP_range] = {shape_range, NULL},
     [PL_OP_interpolate] = {shape_interpolate, gradient_interpolate},
     [PL_OP_interpolate_grad] = {shape_interpolate, NULL},

@@ -82,6 +82,19 @@ def limited(a, low, high):
     return a.trunc().clamp(low, high).detach()
 
 
+def added(a, b, i, axis):
+    return a.scatter_add(axis, i, b)
+
+
+def first(a, k, axis):
+    """topk() takes any of equal ones"""
+    return a.sort(dim=axis, descending=True, stable=True).values.narrow(axis, 0, k)
+
+
+def sorted_at(a, axis, descending):
+    return a.log().detach().sort(dim=axis, descending=descending, stable=True).indices.double()
+
+
 C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
     ("add", torch.add, [(3, 5), (3, 5)]),
     ("add, a row to each", torch.add, [(2, 3, 5), (5,)]),
@@ -149,6 +162,39 @@ C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
     ("pl_bool", lambda a, i: a.bool() + 10. * i.bool(), [(4, 5)], "ties", 1, ((4, 5), 3, None)),
     ("compare whole numbers", compared, [(4, 5)], "ties", 1, ((4, 5), 5, None)),
     ("compare whole numbers, int32", compared, [(4, 5)], "ties", 1, ((4, 5), 5, None)),
+    ("compare whole numbers, large", lambda a, i: torch.cat([i == 2**24, 2**24 < i], 1).double(), [(4, 5)], -1, 1,
+     ((4, 5), 5, 16777217)),
+    ("a field of float64", lambda a, i: (i + .25) * a + i, [(4, 5)], -1, 1, ((4, 5), 5, None)),
+    ("gather", lambda a, i: a.gather(1, i), [(4, 5, 3)], -1, 1, ((4, 2, 3), 5, None)),
+    ("gather, one of each row", lambda a, i: a.gather(1, i), [(6, 7)], -1, 1, ((6, 1), 7, None)),
+    ("gather, fewer columns", lambda a, i: a.gather(0, i), [(5, 6)], -1, 1, ((3, 4), 5, None)),
+    ("gather, long", lambda a, i: a.gather(0, i), [(40, 33)], -1, 1, ((70, 33), 40, None)),
+    ("take", lambda a, i: a.index_select(1, i), [(3, 5, 2)], -1, 1, ((4,), 5, None)),
+    ("take, rows", lambda a, i: a[i], [(5, 3, 2)], -1, 1, ((2, 3), 5, None)),
+    ("take, indices of two axes", lambda a, i: a[:, i], [(3, 7)], -1, 1, ((2, 3), 7, None)),
+    ("take, of indices", lambda a, i: i[:, i] * a, [(3, 3, 4)], -1, 1, ((3, 4), 4, None)),
+    ("scatter_add", lambda a, b, i: added(a, b, i, 1), [(4, 5), (4, 3)], -1, 1, ((4, 3), 5, None)),
+    ("scatter_add, fewer columns", lambda a, b, i: added(a, b, i, 0), [(5, 4, 2), (7, 3, 1)], -1, 1,
+     ((7, 3, 1), 5, None)),
+    ("scatter_add, one axis", lambda a, b, i: added(a, b, i, 0), [(40,), (2100,)], -1, 1, ((2100,), 37, None)),
+    ("one_hot", lambda a, i: F.one_hot(i, 5) * a, [(3, 4, 5)], -1, 1, ((3, 4), 5, None)),
+    ("cumsum", lambda a: a.cumsum(-1), [(3, 37)]),
+    ("cumsum, first axis", lambda a: a.cumsum(0), [(7, 3, 5)]),
+    ("cumsum, the middle", lambda a: a.cumsum(1), [(2, 5, 70)]),
+    ("cumsum, long", lambda a: a.cumsum(1), [(2, 1031)]),
+    ("sort", lambda a: a.sort(-1).values, [(3, 37)]),
+    ("sort, descending", lambda a: a.sort(0, True).values, [(11, 5)]),
+    ("sort, the middle", lambda a: a.sort(1).values, [(2, 5, 3)]),
+    ("sort, long, ties", lambda a: a.sort(dim=1, stable=True).values, [(2, 2100)], "ties"),
+    ("sort, ties and NaN", lambda a: sorted_at(a, 1, False), [(3, 70)], "ties"),
+    ("sort, ties and NaN, descending", lambda a: sorted_at(a, 0, True), [(70, 2)], "ties"),
+    ("top_k", lambda a: a.topk(3, 1).values, [(4, 9)]),
+    ("top_k, few of many, ties", lambda a: first(a, 5, 1), [(2, 2100)], "ties"),
+    ("top_k, forty of many, ties", lambda a: first(a, 40, 0), [(700, 2)], "ties"),
+    ("top_k, ties", lambda a: a.detach().sort(dim=1, descending=True, stable=True).indices[:, :4].double(), [(3, 70)], "ties"),
+    ("min", lambda a: a.min(-1).values, [(3, 5)]),
+    ("min, the middle kept", lambda a: a.min(1, keepdim=True).values, [(2, 5, 3)]),
+    ("argmin", lambda a: a.argmin(1).double(), [(3, 5)]),
     ("neg", torch.neg, [(3, 5)]),
     ("scale", lambda a: a * -1.25, [(3, 5)]),
     ("exp", torch.exp, [(3, 5)], -4, 4),

@@ -143,20 +143,31 @@ typedef struct pl_move_job {
     char *y;
 } pl_move_job_t;
 
-typedef struct pl_interpolate_term {
-    int32_t source;
-    float weight;
-} pl_interpolate_term_t;
+/* Along the middle axis of a table [outer, rows, inner] at indices [outer or 1, n, inner
+ * or 1] of type `dtype`: gather copies elements of `size` bytes from the table x to y
+ * [outer, n, inner], scatter adds float32 x [outer, n, inner] to a table y of zeros. */
+typedef struct pl_gather_job {
+    int64_t rows, n, inner;
+    int64_t outer_step, index_inner;         /* n or 0; the inner size of the indices */
+    pl_dtype_t dtype;
+    size_t size;
+    const void *indices, *x;
+    void *y;
+} pl_gather_job_t;
 
-/* x [outer, size, inner] -> y [outer, count, inner]: element j is the sum of the terms
- * [first[j], first[j + 1]), in order. */
-typedef struct pl_interpolate_job {
-    int64_t size, count, inner;
-    pl_interpolate_term_t *term;
-    int32_t *first;
+/* Sums of x [outer, n, inner] along n; falls: from the end. */
+typedef struct pl_cumsum_job {
+    int64_t n, inner;
+    bool falls;
     const float *x;
     float *y;
-} pl_interpolate_job_t;
+} pl_cumsum_job_t;
+
+typedef struct pl_random_job {
+    pl_dropout_t bits;
+    bool is_normal;
+    float *to;
+} pl_random_job_t;
 
 /* Elements of another type; truth: 1 where x is not 0, else 0. */
 typedef struct pl_convert_job {
@@ -172,6 +183,21 @@ typedef struct pl_order_job {
     int64_t x_step, y_step;
     float *to;
 } pl_order_job_t;
+
+typedef struct pl_interpolate_term {
+    int32_t source;
+    float weight;
+} pl_interpolate_term_t;
+
+/* x [outer, size, inner] -> y [outer, count, inner]: element j is the sum of the terms
+ * [first[j], first[j + 1]), in order. */
+typedef struct pl_interpolate_job {
+    int64_t size, count, inner;
+    pl_interpolate_term_t *term;
+    int32_t *first;
+    const float *x;
+    float *y;
+} pl_interpolate_job_t;
 
 /* Adds x, summed over some of its dims, to y; [from, to) is a range of dim `split`. */
 typedef struct pl_sum_job {
@@ -217,6 +243,8 @@ typedef void pl_kernel_run_t(const void *job, int64_t from, int64_t to);
     X(correct, pl_cross_entropy_job_t) \
     X(cross_entropy, pl_cross_entropy_job_t) \
     X(cross_entropy_grad, pl_cross_entropy_job_t) \
+    X(cumsum, pl_cumsum_job_t) \
+    X(gather, pl_gather_job_t) \
     X(interpolate, pl_interpolate_job_t) \
     X(layer_norm, pl_layer_norm_job_t) \
     X(layer_norm_grad, pl_layer_norm_job_t) \
@@ -227,6 +255,8 @@ typedef void pl_kernel_run_t(const void *job, int64_t from, int64_t to);
     X(pool, pl_pool_job_t) \
     X(pool_grad, pl_pool_job_t) \
     X(program, pl_program_job_t) \
+    X(random, pl_random_job_t) \
+    X(scatter, pl_gather_job_t) \
     X(softmax, pl_softmax_job_t) \
     X(softmax_grad, pl_softmax_job_t) \
     X(sum, pl_sum_job_t)

@@ -397,13 +397,19 @@ FN words_t philox(uint64_t counter, uint32_t step, uint32_t micro_batch, uint32_
     return c;
 }
 
+/* The words of elements 4 block to 4 block + 3 of a stream. */
+FN words_t random_words(GLOBAL const step_t *step, uint64_t stream, uint64_t block)
+{
+    const uint64_t key = mix(step->seed, stream);
+    return philox(block, step->step, step->micro_batch, (uint32_t)key,
+                  (uint32_t)(key >> 32));
+}
+
 /* What element `element` is multiplied by in a dropout: 1 / (1 - p) or 0. */
 FN real dropout_factor(GLOBAL const step_t *step, uint64_t stream, uint64_t element,
                        double p)
 {
-    const uint64_t key = mix(step->seed, stream);
-    const words_t words = philox(element / 4, step->step, step->micro_batch,
-                                 (uint32_t)key, (uint32_t)(key >> 32));
+    const words_t words = random_words(step, stream, element / 4);
     return (double)(words.at[element % 4] >> 8) * 0x1p-24 >= p ? (real)(1.0 / (1.0 - p))
                                                                : (real)0;
 }
