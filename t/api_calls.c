@@ -411,13 +411,20 @@ static pl_node_t draw_layer(void)
     const pl_node_t mask = a();
     const pl_attention_options_t attention = {.causal = drawn_one_in(2),
                                               .dropout = drawn_double(),
-                                              .mask = drawn_one_in(2) ? NULL : &mask};
+                                              .mask = drawn_one_in(2) ? NULL : &mask,
+                                              .bias = drawn_one_in(2) ? NULL : &mask,
+                                              .window = drawn_one_in(2) ? 0 : any_size(),
+                                              .scale = drawn_double()};
+    const pl_rotary_options_t rotary = {.base = drawn_double(),
+                                        .first = drawn_int64(),
+                                        .interleaved = drawn_one_in(2)};
     const pl_norm_options_t norm = {.epsilon = drawn_double(),
                                     .axes = drawn_int(),
                                     .no_bias = drawn_one_in(2),
                                     .no_weight = drawn_one_in(2)};
     const pl_norm_options_t *norms = drawn_one_in(2) ? NULL : &norm;
-    switch (drawn_below(13)) {
+    switch (drawn_below(14)) {
+    case 13: return pl_rotary(g, a(), drawn_one_in(4) ? NULL : &rotary);
     case 9: return pl_layer_norm_with(g, any_name(), a(), norms);
     case 10: return pl_rms_norm(g, any_name(), a(), norms);
     case 11: return pl_group_norm(g, any_name(), a(), any_size(), norms);

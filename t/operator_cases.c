@@ -586,6 +586,48 @@ static pl_node_t build_masked_attention(pl_graph_t *g, const operator_case_t *c)
     return pl_attention(g, param(g, c, 0), param(g, c, 1), param(g, c, 2), &options);
 }
 
+/* arg: causal, window, kind of bias (1: [T, S], 2: [B, 1, 1, S] with hidden keys, 3: mask
+ * [1, T, S] with a query that sees none, 4: trained [H, T, S] beside that mask); p:
+ * scale. */
+static pl_node_t build_wide_attention(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_shape_t q = c->shape[0], k = c->shape[1];
+    const int64_t T = q.dim[2], S = k.dim[2], kind = c->arg[2];
+    double bias[64] = {0}, seen[64] = {0};
+    for (int64_t i = 0; i < T * S && i < 64; i++) {
+        bias[i] = (double)(i * 7 % 11) / 8 - 0.5;
+        seen[i] = i / S != 1 && i % 3 != 1;
+    }
+    if (!kind)
+        return pl_attention(g, param(g, c, 0), param(g, c, 1), param(g, c, 2),
+                            &(pl_attention_options_t){.causal = c->arg[0],
+                                                      .window = c->arg[1],
+                                                      .scale = c->p});
+    pl_node_t b = pl_vector(g, bias, (int)(kind == 2 ? q.dim[0] * S : T * S)),
+              m = pl_reshape(g, pl_vector(g, seen, (int)(T * S)), PL_SHAPE(1, T, S));
+    b = pl_reshape(g, b, kind == 2 ? PL_SHAPE(q.dim[0], 1, 1, S) : PL_SHAPE(T, S));
+    if (kind == 4)
+        b = pl_reshape(g, pl_slice(g, pl_reshape(g, param(g, c, 0), PL_SHAPE(-1)), 0, 0,
+                                   q.dim[1] * T * S),
+                       PL_SHAPE(q.dim[1], T, S));
+    const pl_attention_options_t options = {
+        .causal = c->arg[0],
+        .window = c->arg[1],
+        .scale = c->p,
+        .bias = kind == 1 || kind == 2 || kind == 4 ? &b : NULL,
+        .mask = kind >= 3 ? &m : NULL};
+    return pl_attention(g, param(g, c, 0), param(g, c, 1), param(g, c, 2), &options);
+}
+
+/* arg: first position, interleaved; p: base. */
+static pl_node_t build_rotary(pl_graph_t *g, const operator_case_t *c)
+{
+    return pl_rotary(g, param(g, c, 0),
+                     &(pl_rotary_options_t){.base = c->p,
+                                            .first = c->arg[0],
+                                            .interleaved = c->arg[1]});
+}
+
 /* q, k, v cut out of one tensor [B, T, 3C] as a language model does; arg: heads,
  * causal. */
 static pl_node_t build_self_attention(pl_graph_t *g, const operator_case_t *c)
@@ -1211,6 +1253,40 @@ const operator_case_t operator_cases[] = {
     {CASE("attention, mask, causal, queries that see no key", masked_attention, 3,
           S(2, 2, 5, 4), S(2, 2, 5, 4), S(2, 2, 5, 4)),
      .arg = {true, true}},
+    {CASE("attention, more keys", wide_attention, 3, S(2, 2, 3, 4),
+          S(2, 2, 7, 4), S(2, 2, 7, 4))},
+    {CASE("attention, more keys, causal", wide_attention, 3, S(2, 2, 3, 4),
+          S(2, 2, 7, 4), S(2, 2, 7, 4)),
+     .arg = {true}},
+    {CASE("attention, more queries, causal", wide_attention, 3, S(2, 2, 7, 4),
+          S(2, 2, 3, 4), S(2, 2, 3, 4)),
+     .arg = {true}, .p = 0.75},
+    {CASE("attention, grouped queries", wide_attention, 3, S(2, 4, 5, 4),
+          S(2, 2, 5, 4), S(2, 2, 5, 4)),
+     .arg = {true}},
+    {CASE("attention, one head for all queries", wide_attention, 3, S(2, 3, 4, 4),
+          S(2, 1, 6, 4), S(2, 1, 6, 4))},
+    {CASE("attention, window", wide_attention, 3, S(1, 2, 40, 4),
+          S(1, 2, 40, 4), S(1, 2, 40, 4)),
+     .arg = {true, 5}},
+    {CASE("attention, window both ways, more queries", wide_attention, 3, S(1, 2, 21, 4),
+          S(1, 2, 9, 4), S(1, 2, 9, 4)),
+     .arg = {false, 3}},
+    {CASE("attention, bias", wide_attention, 3, S(2, 2, 5, 4),
+          S(2, 2, 6, 4), S(2, 2, 6, 4)),
+     .arg = {false, 0, 1}, .p = 0.3},
+    {CASE("attention, bias of keys, causal", wide_attention, 3, S(2, 2, 5, 4),
+          S(2, 2, 6, 4), S(2, 2, 6, 4)),
+     .arg = {true, 0, 2}},
+    {CASE("attention, any mask", wide_attention, 3, S(2, 2, 4, 4),
+          S(2, 2, 6, 4), S(2, 2, 6, 4)),
+     .arg = {false, 0, 3}},
+    {CASE("attention, trained bias, any mask", wide_attention, 3, S(2, 2, 4, 4),
+          S(2, 2, 6, 4), S(2, 2, 6, 4)),
+     .arg = {false, 0, 4}},
+    {CASE("rotary", rotary, 1, S(2, 2, 5, 6)), .p = 10000, .arg = {0}},
+    {CASE("rotary, interleaved, later", rotary, 1, S(2, 7, 8)), .p = 100,
+     .arg = {3, true}},
     {CASE("attention, one token", attention, 3, S(1, 1, 1, 3), S(1, 1, 1, 3),
           S(1, 1, 1, 3)),
      .arg = {true}},

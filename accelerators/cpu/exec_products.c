@@ -186,7 +186,8 @@ static pl_strides_t strides_out(const pl_exec_op_t *s, const pl_exec_context_t *
     return strides;
 }
 
-/* The gradient has dy before q, k and v, and y after them. */
+/* The gradient has dy before q, k and v, and y after them; size[0]: the last input is a
+ * bias. */
 static int run_attention(const pl_exec_op_t *s, const pl_exec_context_t *f,
                          pl_error_t *err)
 {
@@ -212,7 +213,10 @@ static int run_attention(const pl_exec_op_t *s, const pl_exec_context_t *f,
     } else {
         call.job.y = strides_out(s, f, 0);
     }
-    call.job.mask = s->op.input_count > mask ? pl_in(s, f, mask) : NULL;
+    if (s->op.input_count > mask && s->size[0])
+        call.job.bias = strides_in(s, f, mask);
+    else if (s->op.input_count > mask)
+        call.job.mask = pl_in(s, f, mask);
     call.job.row_max = grad ? pl_in(s, f, 5) : pl_out(s, f, 1);
     if (call.job.row_max)
         call.job.sum = call.job.row_max
@@ -231,8 +235,13 @@ static int prepare_attention(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t 
     attention_own_t *own = s->own = pl_alloc(sizeof *own);
     if (!own)
         return pl_no_memory(err);
-    for (int k = 0; k < s->op.input_count; k++)
-        own->in[k] = side_of(&strides[k]);
+    for (int k = 0; k < s->op.input_count; k++) {
+        pl_view_t view = strides[k];
+        s->size[0] = k == (grad ? 6 : 3) && view.shape.rank == 4;
+        for (int i = 0; i < 3 && s->size[0]; i++)           /* of a bias */
+            view.stride[i] = view.shape.dim[i] > 1 ? view.stride[i] : 0;
+        own->in[k] = side_of(&view);
+    }
     for (int k = 0; k < s->op.output_count; k++) {
         pl_view_t view = pl_view_whole(s->op.output[k], pl_exec_op_out(b, s, k));
         if (view.shape.rank == 4)
@@ -242,11 +251,15 @@ static int prepare_attention(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t 
     own->job = (pl_attention_job_t){.batch = q.dim[0],
                                     .heads = q.dim[1],
                                     .tokens = q.dim[2],
+                                    .keys = strides[1 + grad].shape.dim[2],
                                     .width = q.dim[3],
                                     .scale = (float)s->op.attr.a,
-                                    .causal = s->op.attr.causal};
+                                    .causal = s->op.attr.causal,
+                                    .window = s->op.attr.to};
     own->part = (b->kernels->attention_scratch(&own->job) + 63) / 64 * 64;
-    s->scratch = own->part * (size_t)b->threads + (size_t)pl_elements(q) * sizeof(float);
+    s->scratch = own->part * (size_t)b->threads
+                 + (size_t)(pl_elements(q) + pl_elements(strides[1 + grad].shape))
+                       * sizeof(float);
     s->run = run_attention;
     return PL_OK;
 }

@@ -4,7 +4,7 @@
 #include "accelerators/gpu/codegen.h"
 
 typedef struct sizes {
-    int64_t heads, tokens, width, rows;
+    int64_t heads, tokens, keys, width, rows;
 } sizes_t;
 
 /* NAME(head, i, e) of an input, read through its view: [B, heads, T, d]. */
@@ -24,18 +24,22 @@ static void define_view(gpu_codegen_t *t, const char *name, const pl_op_t *op, i
         (long long)view->stride[3]);
 }
 
-/* The layout of results: [B, T, heads, d]. */
-#define RESULT_AT \
-    "(((head) / HEADS * TOKENS + (i)) * HEADS + (head) %% HEADS) * WIDTH + (e)"
+/* The layout of results: [B, T, heads, d], T queries or keys. */
+#define RESULT_AT(T) \
+    "(((head) / HEADS * " T " + (i)) * HEADS + (head) %% HEADS) * WIDTH + (e)"
 
 /* NAME(head, i, e, v) of an output. */
-static void define_output(gpu_codegen_t *t, const char *name, int32_t value)
+static void define_output(gpu_codegen_t *t, const char *name, int32_t value,
+                          bool of_keys)
 {
     char own[24], word[24];
     snprintf(own, sizeof own, "%.6s_OUT", name);
     snprintf(word, sizeof word, "%.6s(head, i, e, v)", name);
     gpu_define_store(t, own, value);
-    gpu_define(t, word, "%s(" RESULT_AT ", v)", own);
+    if (of_keys)
+        gpu_define(t, word, "%s(" RESULT_AT("KEYS") ", v)", own);
+    else
+        gpu_define(t, word, "%s(" RESULT_AT("TOKENS") ", v)", own);
 }
 
 /* Sizes and inputs of both kernels; `q` is the number of the queries. */
@@ -44,11 +48,14 @@ static sizes_t define_inputs(gpu_codegen_t *t, const pl_op_t *op, int q, int mas
     const pl_shape_t shape = t->view[op->attr.from + q].shape;
     const sizes_t s = {.heads = shape.dim[1],
                        .tokens = shape.dim[2],
+                       .keys = t->view[op->attr.from + q + 1].shape.dim[2],
                        .width = shape.dim[3],
                        .rows = shape.dim[0] * shape.dim[1] * shape.dim[2]};
     char number[40];
     gpu_define_number(t, "HEADS", s.heads);
     gpu_define_number(t, "TOKENS", s.tokens);
+    gpu_define_number(t, "KEYS", s.keys);
+    gpu_define_number(t, "WINDOW", op->attr.to ? op->attr.to : s.tokens + s.keys);
     gpu_define_number(t, "WIDTH", s.width);
     gpu_define_number(t, "ROWS", s.rows);
     gpu_define_number(t, "CAUSAL", op->attr.causal);
@@ -56,16 +63,28 @@ static sizes_t define_inputs(gpu_codegen_t *t, const pl_op_t *op, int q, int mas
     define_view(t, "Q", op, q);
     define_view(t, "KEY", op, q + 1);
     define_view(t, "V", op, q + 2);
-    if (op->input_count > mask) {
+    const pl_view_t *view = &t->view[op->attr.from + mask];
+    const bool has_bias = op->input_count > mask && view->shape.rank == 4;
+    if (op->input_count > mask)
         gpu_define_load(t, "MASK", op->input[mask]);
-        gpu_define(t, "SEEN(head, j)", "(MASK((head) / HEADS * TOKENS + (j)) != 0)");
-    } else {
-        gpu_define(t, "SEEN(head, j)", "1");
-    }
+    if (has_bias)
+        gpu_define(t, "BIAS(head, i, j)",
+                   "MASK(%lld + (head) / HEADS * %lld + (head) %% HEADS * %lld + (i) * "
+                   "%lld + (j))",
+                   (long long)view->offset,
+                   (long long)(view->shape.dim[0] > 1 ? view->stride[0] : 0),
+                   (long long)(view->shape.dim[1] > 1 ? view->stride[1] : 0),
+                   (long long)(view->shape.dim[2] > 1 ? view->stride[2] : 0));
+    else
+        gpu_define(t, "BIAS(head, i, j)", "((real)0)");
+    gpu_define(t, "SEEN(head, i, j)", "(%s && (i) - (j) < WINDOW && (j) - (i) < WINDOW)",
+               has_bias                 ? "BIAS(head, i, j) > -(real)INFINITY"
+               : op->input_count > mask ? "MASK((head) / HEADS * KEYS + (j)) != 0"
+                                        : "1");
     if (op->attr.b > 0)
         gpu_define(t, "KEEP(head, i, j)",
                    "dropout_factor(a%d, 0x%llxull, (uint64_t)(((head) * TOKENS + (i)) * "
-                   "TOKENS + (j)), %a)",
+                   "KEYS + (j)), %a)",
                    gpu_argument(t, &(gpu_buffer_t){.at = GPU_IN_STEP}, "step_t", false),
                    (unsigned long long)op->attr.stream, op->attr.b);
     else
@@ -84,19 +103,22 @@ bool gpu_print_attention(gpu_codegen_t *t, int i)
     if (grad) {
         define_view(t, "DY", op, 0);
         gpu_define_load(t, "O_IN", op->input[4]);
-        gpu_define(t, "O(head, i, e)", "O_IN(" RESULT_AT ")");
+        gpu_define(t, "O(head, i, e)", "O_IN(" RESULT_AT("TOKENS") ")");
         gpu_define_load(t, "ROW_MAX", op->input[5]);
         gpu_define(t, "SUM(i)", "ROW_MAX(ROWS + (i))");
-        define_output(t, "DQ", op->output[0]);
-        define_output(t, "DK", op->output[1]);
-        define_output(t, "DV", op->output[2]);
+        gpu_define_number(t, "KEY_ROWS", s.rows / s.tokens * s.keys);
+        define_output(t, "DQ", op->output[0], false);
+        define_output(t, "DK", op->output[1], true);
+        define_output(t, "DV", op->output[2], true);
     } else {
-        define_output(t, "Y", op->output[0]);
+        define_output(t, "Y", op->output[0], false);
         gpu_define_store(t, "ROW_MAX", op->output[1]);
         gpu_define(t, "SUM(i, v)", "ROW_MAX(ROWS + (i), v)");
     }
     gpu_include(t, pl_operators[op->code].name);
-    gpu_kernel_end(t, gpu_row_groups(grad ? 2 * s.rows : s.rows),
-                   gpu_row_threads(s.tokens > s.width ? s.tokens : s.width));
+    const int64_t longest = s.tokens > s.keys ? s.tokens : s.keys;
+    gpu_kernel_end(t,
+                   gpu_row_groups(s.rows + (grad ? s.rows / s.tokens * s.keys : 0)),
+                   gpu_row_threads(longest > s.width ? longest : s.width));
     return true;
 }

@@ -161,9 +161,11 @@ static bool describe_attention(const gpu_codegen_t *t, const pl_op_t *op,
                                const layer_operands_t *o, pl_layer_t *layer)
 {
     const bool grad = layer->kind == PL_LAYER_ATTENTION_GRAD;
-    const pl_shape_t q = t->view[op->attr.from + grad].shape;
-    if (op->attr.b > 0 || op->input_count > (grad ? 6 : 3))
-        return false;                      /* only the core has this dropout, and masks */
+    const pl_shape_t q = t->view[op->attr.from + grad].shape,
+                     keys = t->view[op->attr.from + grad + 1].shape;
+    if (op->attr.b > 0 || op->input_count > (grad ? 6 : 3) || op->attr.to
+        || !pl_same_shape(q, keys))
+        return false;       /* only the core has this dropout, masks and other lengths */
     layer->attention.batches = q.dim[0];
     layer->attention.heads = q.dim[1];
     layer->attention.tokens = q.dim[2];

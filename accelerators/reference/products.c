@@ -61,56 +61,77 @@ static double dot(const double *a, const double *b, int64_t n)
     return sum;
 }
 
-/* 1 / (1 - p) if dropout keeps the weight of query i for key j, else 0. */
-static double attention_mask(const pl_reference_call_t *c, int64_t head, int64_t i,
-                             int64_t j)
+/* The sizes of an attention with q, k, v from input `first` on and its mask or bias as
+ * input `last`, if there is one. */
+typedef struct attention_sizes {
+    const pl_reference_call_t *c;
+    int64_t T, S, d, rows;
+    int first, last;
+} attention_sizes_t;
+
+static attention_sizes_t attention_of(const pl_reference_call_t *c, int first, int last)
 {
-    const pl_shape_t q = c->out_shape[0];
+    const pl_shape_t q = c->in_shape[first];
+    return (attention_sizes_t){.c = c,
+                               .T = q.dim[2],
+                               .S = c->in_shape[first + 1].dim[2],
+                               .d = q.dim[3],
+                               .rows = q.dim[0] * q.dim[1] * q.dim[2],
+                               .first = first,
+                               .last = last};
+}
+
+/* 1 / (1 - p) if dropout keeps the weight of a row for key j, else 0. */
+static double attention_mask(const attention_sizes_t *a, int64_t row, int64_t j)
+{
+    const pl_reference_call_t *c = a->c;
     if (c->attr->b == 0)
         return 1;
     const pl_dropout_t d = pl_dropout_init(c->replay->seed, c->replay->step,
                                            c->replay->micro_batch, c->attr->stream,
                                            c->attr->b);
-    return pl_dropout_keep(&d, (uint64_t)((head * q.dim[2] + i) * q.dim[2] + j))
-               ? 1 / (1 - d.p)
-               : 0;
+    return pl_dropout_keep(&d, (uint64_t)(row * a->S + j)) ? 1 / (1 - d.p) : 0;
 }
 
-/* True if the mask, an optional input, lets the queries of a head use key j. */
-static bool is_seen(const pl_reference_call_t *c, const double *mask, int64_t head,
-                    int64_t j)
+/* The score of key j, not scaled; -infinity if the row does not see it. */
+static double score_of(const attention_sizes_t *a, int64_t row, int64_t j)
 {
-    const pl_shape_t q = c->out_shape[0];
-    return !mask || mask[head / q.dim[1] * q.dim[2] + j] != 0;
+    const pl_reference_call_t *c = a->c;
+    const pl_shape_t q = c->in_shape[a->first];
+    const int64_t head = row / a->T, i = row % a->T, window = c->attr->to;
+    const double *mask = a->last < c->op->input_count ? c->in[a->last] : NULL;
+    double bias = 0;
+    if ((c->attr->causal && j > i) || (window && (j > i ? j - i : i - j) >= window))
+        return -INFINITY;
+    if (mask && c->in_shape[a->last].rank == 4)
+        bias = mask[pl_reference_source(PL_SHAPE(q.dim[0], q.dim[1], a->T, a->S),
+                                        row * a->S + j, c->in_shape[a->last])];
+    else if (mask && mask[head / q.dim[1] * a->S + j] == 0)
+        return -INFINITY;
+    return dot(c->in[a->first] + row * a->d,
+               c->in[a->first + 1] + (head * a->S + j) * a->d, a->d)
+           + bias / c->attr->a;
 }
 
 /* The largest score and the sum of exponentials are separate, as in cross entropy. */
 static void compute_attention(pl_reference_call_t *c)
 {
-    const pl_shape_t q = c->in_shape[0];
-    const int64_t T = q.dim[2], d = q.dim[3], rows = q.dim[0] * q.dim[1] * T;
-    const double *mask = c->in[3];
-    for (int64_t row = 0; row < rows; row++) {
-        const int64_t head = row / T, i = row % T, keys = c->attr->causal ? i + 1 : T;
-        const double *k = c->in[1] + head * T * d, *v = c->in[2] + head * T * d;
+    const attention_sizes_t a = attention_of(c, 0, 3);
+    for (int64_t row = 0; row < a.rows; row++) {
+        const double *v = c->in[2] + row / a.T * a.S * a.d;
         double largest = -INFINITY, sum = 0;
-        for (int64_t j = 0; j < keys; j++)
-            if (is_seen(c, mask, head, j))
-                largest = fmax(largest, dot(c->in[0] + row * d, k + j * d, d));
-        for (int64_t j = 0; j < keys; j++)
-            if (is_seen(c, mask, head, j))
-                sum +=
-                    exp(c->attr->a * (dot(c->in[0] + row * d, k + j * d, d) - largest));
-        for (int64_t j = 0; j < keys; j++) {
-            if (!is_seen(c, mask, head, j))
-                continue;
-            double p = exp(c->attr->a * (dot(c->in[0] + row * d, k + j * d, d) - largest))
-                       / sum * attention_mask(c, head, i, j);
-            for (int64_t e = 0; e < d; e++)
-                c->out[0][row * d + e] += p * v[j * d + e];
+        for (int64_t j = 0; j < a.S; j++)
+            largest = fmax(largest, score_of(&a, row, j));
+        for (int64_t j = 0; j < a.S && largest > -INFINITY; j++)
+            sum += exp(c->attr->a * (score_of(&a, row, j) - largest));
+        for (int64_t j = 0; j < a.S && largest > -INFINITY; j++) {
+            const double p = exp(c->attr->a * (score_of(&a, row, j) - largest)) / sum
+                             * attention_mask(&a, row, j);
+            for (int64_t e = 0; e < a.d; e++)
+                c->out[0][row * a.d + e] += p * v[j * a.d + e];
         }
         c->out[1][row] = largest;
-        c->out[1][rows + row] = sum;
+        c->out[1][a.rows + row] = sum;
     }
 }
 
@@ -118,20 +139,20 @@ static void compute_attention(pl_reference_call_t *c)
  * sum(dP P)), where the sum over a row is dy . y; dq = a dS k, dk = a dS^T q. */
 static void compute_attention_grad(pl_reference_call_t *c)
 {
-    const pl_shape_t q = c->in_shape[1];
-    const int64_t T = q.dim[2], d = q.dim[3], rows = q.dim[0] * q.dim[1] * T;
-    for (int64_t row = 0; row < rows; row++) {
-        const int64_t head = row / T, i = row % T, keys = c->attr->causal ? i + 1 : T,
-                      first = head * T * d;
+    const attention_sizes_t a = attention_of(c, 1, 6);
+    const int64_t d = a.d;
+    for (int64_t row = 0; row < a.rows; row++) {
+        const int64_t first = row / a.T * a.S * d;
         const double *dy = c->in[0] + row * d, *query = c->in[1] + row * d;
         const double inner = dot(dy, c->in[4] + row * d, d);
-        for (int64_t j = 0; j < keys; j++) {
-            if (!is_seen(c, c->in[6], head, j))
-                continue;
+        for (int64_t j = 0; j < a.S; j++) {
             const double *k = c->in[2] + first + j * d, *v = c->in[3] + first + j * d;
-            const double p = exp(c->attr->a * (dot(query, k, d) - c->in[5][row]))
-                             / c->in[5][rows + row];
-            const double mask = attention_mask(c, head, i, j);
+            const double score = score_of(&a, row, j);
+            if (score == -INFINITY)
+                continue;
+            const double p = exp(c->attr->a * (score - c->in[5][row]))
+                             / c->in[5][a.rows + row];
+            const double mask = attention_mask(&a, row, j);
             const double ds = p * (mask * dot(dy, v, d) - inner) * c->attr->a;
             for (int64_t e = 0; e < d; e++) {
                 c->out[0][row * d + e] += ds * k[e];

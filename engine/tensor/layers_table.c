@@ -149,13 +149,18 @@ static pl_node_t build_positions(pl_layer_builder_t *b, pl_node_t x,
                            pl_normal(a->value[0])));
 }
 
-/* Multi-head self-attention of [B, T, C], with its four linear layers. */
+/* Multi-head self-attention of [B, T, C], with its four linear layers; keys and values
+ * may have fewer heads. */
 static pl_node_t build_attention(pl_layer_builder_t *b, pl_node_t x,
                                  const pl_layer_arguments_t *a)
 {
     pl_graph_t *g = b->g;
     const pl_shape_t s = pl_shape_of(g, x);
-    const int64_t heads = (int64_t)a->value[0];
+    const int64_t heads = (int64_t)a->value[0],
+                  few = a->value[3] > 0 ? (int64_t)a->value[3] : heads;
+    if (!g->error.code && heads % few)
+        pl_layer_fail(b, "attention takes kv_heads that divide its %lld heads, got %lld",
+                      (long long)heads, (long long)few);
     if (!g->error.code && (s.rank != 3 || s.dim[2] % heads))
         pl_layer_fail(
             b, "attention takes x [B, T, C] with C a multiple of its %lld heads, got %s",
@@ -163,14 +168,19 @@ static pl_node_t build_attention(pl_layer_builder_t *b, pl_node_t x,
     if (g->error.code)
         return PL_NO_NODE;
     const pl_attention_options_t options = {.causal = a->is_given[1],
-                                            .dropout = a->value[2]};
-    const pl_node_t all = pl_linear(g, "qkv", x, 3 * s.dim[2]);
+                                            .dropout = a->value[2],
+                                            .window = (int64_t)a->value[4]};
+    const int64_t width = s.dim[2] / heads;
+    const pl_node_t all = pl_linear(g, "qkv", x, (heads + 2 * few) * width);
     pl_node_t part[3];
-    for (int k = 0; k < 3; k++) {
-        part[k] = pl_slice(g, all, 2, k * s.dim[2], (k + 1) * s.dim[2]);
-        part[k] = pl_reshape(g, part[k],
-                             PL_SHAPE(s.dim[0], s.dim[1], heads, s.dim[2] / heads));
+    for (int64_t k = 0, from = 0; k < 3; k++) {
+        const int64_t count = k ? few : heads;
+        part[k] = pl_slice(g, all, 2, from, from + count * width);
+        part[k] = pl_reshape(g, part[k], PL_SHAPE(s.dim[0], s.dim[1], count, width));
         part[k] = pl_permute(g, part[k], (int[]){0, 2, 1, 3});
+        from += count * width;
+        if (k < 2 && a->is_given[5])
+            part[k] = pl_rotary(g, part[k], NULL);
     }
     x = pl_attention(g, part[0], part[1], part[2], &options);
     x = pl_reshape(g, pl_permute(g, x, (int[]){0, 2, 1, 3}), s);
@@ -452,7 +462,8 @@ const pl_layer_rule_t pl_layer_table[] = {
      build_embedding, true},
     {"positions", "deviation=0.02", "adds a trained vector to each position of [B, T, C]",
      build_positions},
-    {"attention", "heads: causal? dropout=0", "self-attention of [B, T, C]",
+    {"attention", "heads: causal? dropout=0 kv_heads=0 window=0 rotary?",
+     "self-attention of [B, T, C]; 0: as many kv_heads as heads, no window",
      build_attention},
     {"softmax", "", "over the last axis", build_softmax},
     {"log_softmax", "axis=-1", "its logarithm, over an axis", build_log_softmax},

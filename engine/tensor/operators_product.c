@@ -115,40 +115,177 @@ static int shape_attention(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
                v = pl_input_shape(g, op, 2);
     if (pl_want_float(g, op, op->input_count) != PL_OK)
         return PL_EINVAL;
-    if (q.rank != 4 || !pl_same_shape(q, k) || !pl_same_shape(q, v))
-        return pl_op_fail(
-            g, "attention takes q, k and v [B, heads, T, d] alike, got %s, %s and %s",
-            PL_TEXT_OF(q), PL_TEXT_OF(k), PL_TEXT_OF(v));
+    if (q.rank != 4 || k.rank != 4 || !pl_same_shape(k, v) || q.dim[0] != k.dim[0]
+        || q.dim[1] != k.dim[1] || q.dim[3] != k.dim[3])
+        return pl_op_fail(g,
+                          "attention takes q [B, heads, T, d] and k and v [B, heads, S, "
+                          "d], got %s, %s and %s",
+                          PL_TEXT_OF(q), PL_TEXT_OF(k), PL_TEXT_OF(v));
     out[1].shape = PL_SHAPE(2, q.dim[0] * q.dim[1] * q.dim[2]);
-    if (op->input_count == 4
-        && !pl_same_shape(pl_input_shape(g, op, 3), PL_SHAPE(q.dim[0], q.dim[2])))
+    const pl_shape_t all = PL_SHAPE(q.dim[0], q.dim[1], q.dim[2], k.dim[2]),
+                     m = op->input_count == 4 ? pl_input_shape(g, op, 3) : all;
+    bool fits = m.rank == 4 && m.dim[3] == k.dim[2];
+    for (int i = 0; i < 4 && fits; i++)
+        fits = m.dim[i] == 1 || m.dim[i] == all.dim[i];
+    if (!fits && !pl_same_shape(m, PL_SHAPE(q.dim[0], k.dim[2])))
         return pl_op_fail(
-            g, "attention takes a mask [B, T] for keys [B, heads, T, d], got %s for %s",
-            PL_TEXT_OF(pl_input_shape(g, op, 3)), PL_TEXT_OF(k));
+            g, "attention takes a mask [B, S] for keys [B, heads, S, d], got %s for %s",
+            PL_TEXT_OF(m), PL_TEXT_OF(k));
     return PL_OK;
+}
+
+/* k or v with a head for each of the queries, which share those there are: Ainslie et
+ * al., "GQA", 2023. */
+static pl_node_t share_heads(pl_graph_t *g, pl_node_t x, int64_t heads)
+{
+    const pl_shape_t s = pl_shape_of(g, x);
+    if (g->error.code || s.rank != 4 || s.dim[1] == heads || heads % s.dim[1])
+        return x;
+    const int64_t group = heads / s.dim[1];
+    x = pl_reshape(g, x, PL_SHAPE(s.dim[0], s.dim[1], 1, s.dim[2], s.dim[3]));
+    x = pl_broadcast_to(g, x, PL_SHAPE(s.dim[0], s.dim[1], group, s.dim[2], s.dim[3]));
+    return pl_reshape(g, x, PL_SHAPE(s.dim[0], heads, s.dim[2], s.dim[3]));
+}
+
+/* A mask or bias as four axes of 1 or those of the scores, the last whole; a mask of two
+ * axes is one of keys [B, S]. */
+static pl_node_t over_scores(pl_graph_t *g, const char *what, pl_node_t x,
+                             pl_shape_t scores, bool of_keys)
+{
+    const pl_shape_t from = pl_shape_of(g, x);
+    pl_shape_t to = {.rank = 4, .dim = {1, 1, 1, 1}};
+    for (int i = 0; i < from.rank && from.rank <= 4; i++)
+        to.dim[4 - from.rank + i] = from.dim[i];
+    if (of_keys && from.rank == 2)
+        to = PL_SHAPE(from.dim[0], 1, 1, from.dim[1]);
+    bool fits = from.rank <= 4;
+    for (int i = 0; i < 4; i++)
+        fits = fits && (to.dim[i] == 1 || to.dim[i] == scores.dim[i]);
+    if (!g->error.code && !fits)
+        pl_op_fail(g, "attention takes a %s that broadcasts to the scores %s, got %s",
+                   what, PL_TEXT_OF(scores), PL_TEXT_OF(from));
+    x = pl_reshape(g, x, to);
+    to.dim[3] = scores.dim[3];
+    return pl_broadcast_to(g, x, to);
+}
+
+/* With a bias that is trained the scores are values of the graph, for its gradient. */
+static pl_node_t attention_of_scores(pl_graph_t *g, const pl_node_t qkv[3],
+                                     const pl_attention_options_t *o, double scale,
+                                     pl_node_t bias, pl_node_t mask)
+{
+    if (o->causal || o->window)
+        return pl_graph_fail(g, PL_EUNSUPPORTED,
+                             "attention with a bias that is trained takes no causal and "
+                             "no window: give a mask [1, 1, T, S]");
+    pl_node_t x = pl_scale(g, pl_matmul(g, qkv[0], qkv[1], false, true), scale);
+    x = pl_add(g, x, bias);
+    if (o->mask)                              /* a query without any key gives 0 */
+        x = pl_where(g, mask, x, pl_scalar(g, -1e30));
+    x = pl_softmax(g, x);
+    if (o->mask)
+        x = pl_where(g, mask, x, pl_scalar(g, 0));
+    return pl_matmul(g, pl_dropout(g, x, o->dropout), qkv[2], false, false);
 }
 
 pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
                        const pl_attention_options_t *options)
 {
     const pl_attention_options_t o = options ? *options : (pl_attention_options_t){0};
-    pl_attr_t attr = {.a = 1 / sqrt((double)pl_dim(g, q, -1)), .causal = o.causal};
+    pl_attr_t attr = {.a = o.scale != 0 ? o.scale : 1 / sqrt((double)pl_dim(g, q, -1)),
+                      .causal = o.causal,
+                      .to = o.window};
     const bool random = g->stage == PL_TRAIN && o.dropout > 0;
-    const pl_node_t inputs[4] = {q, k, v, o.mask ? *o.mask : PL_NO_NODE};
     if (!(o.dropout >= 0 && o.dropout < 1))
         return pl_graph_fail(g, PL_EINVAL,
                              "attention takes a dropout from 0 up to but not 1, got %g",
                              o.dropout);
+    if (!(attr.a > 0 && isfinite(attr.a)) || o.window < 0)
+        return pl_graph_fail(g, PL_EINVAL,
+                             "attention takes a scale larger than 0 and a window of at "
+                             "least 1, got %g and %lld",
+                             o.scale, (long long)o.window);
+    const pl_shape_t s = pl_shape_of(g, q), keys = pl_shape_of(g, k);
+    if (s.rank == 4 && keys.rank == 4 && o.window >= s.dim[2] + keys.dim[2])
+        attr.to = 0;                                        /* all */
+    pl_node_t inputs[4] = {q, share_heads(g, k, s.rank == 4 ? s.dim[1] : 1),
+                           share_heads(g, v, s.rank == 4 ? s.dim[1] : 1),
+                           o.mask ? *o.mask : PL_NO_NODE};
+    if (!g->error.code && s.rank == 4 && keys.rank == 4
+        && (o.bias || (o.mask && pl_shape_of(g, *o.mask).rank != 2))) {
+        const pl_shape_t scores = PL_SHAPE(s.dim[0], s.dim[1], s.dim[2], keys.dim[2]);
+        pl_node_t bias = o.bias ? over_scores(g, "bias", *o.bias, scores, false)
+                                : pl_scalar(g, 0);
+        const pl_node_t mask = o.mask ? over_scores(g, "mask", *o.mask, scores, true)
+                                      : PL_NO_NODE;
+        if (g->error.code)
+            return PL_NO_NODE;
+        if (o.bias && g->value[bias.id].grad)
+            return attention_of_scores(g, inputs, &o, attr.a, bias, mask);
+        inputs[3] = o.mask ? pl_where(g, mask, bias, pl_scalar(g, -INFINITY)) : bias;
+    }
     if (random) {
         char path[64];
         pl_scope(g, "dropout.%u", g->random_count++);
         attr.b = o.dropout;
         attr.stream = pl_hash_text(pl_path(g, path));
     }
-    pl_node_t y = pl_emit(g, PL_OP_attention, inputs, o.mask ? 4 : 3, &attr, NULL);
+    pl_node_t y = pl_emit(g, PL_OP_attention, inputs, o.mask || o.bias ? 4 : 3, &attr,
+                          NULL);
     if (random)
         pl_scope_end(g);
     return y;
+}
+
+/* 0, 1, … n-1 as float32: each of twice as many is one of these, or one of these plus
+ * their count. */
+static pl_node_t positions(pl_graph_t *g, int64_t n)
+{
+    pl_node_t x = pl_reshape(g, pl_scalar(g, 0), PL_SHAPE(1));
+    for (int64_t count = 1; count < n && !g->error.code; count *= 2) {
+        const pl_node_t above = pl_add(g, x, pl_scalar(g, (double)count));
+        x = pl_concat(g, (pl_node_t[]){x, above}, 2, 0);
+    }
+    return pl_slice(g, x, 0, 0, n);
+}
+
+/* Su et al., "RoFormer", 2021: pair i of a row of width d turns by position / base^(2 i /
+ * d). */
+pl_node_t pl_rotary(pl_graph_t *g, pl_node_t x, const pl_rotary_options_t *options)
+{
+    const pl_rotary_options_t o = options ? *options : (pl_rotary_options_t){0};
+    const double base = o.base != 0 ? o.base : 10000;
+    const pl_shape_t s = pl_shape_of(g, x);
+    if (!g->error.code
+        && (s.rank < 2 || s.rank >= PL_DIMS || s.dim[s.rank - 1] % 2
+            || !(base > 0 && isfinite(base))))
+        pl_op_fail(g, "rotary takes x [..., T, d] of up to %d axes with an even d and a "
+                   "base larger than 0, got %s and %g",
+                   PL_DIMS - 1, PL_TEXT_OF(s), base);
+    if (g->error.code)
+        return PL_NO_NODE;
+    const int64_t width = s.dim[s.rank - 1], half = width / 2;
+    pl_node_t turn = pl_scale(g, positions(g, half), -2 * log(base) / (double)width);
+    pl_node_t at = pl_reshape(g, positions(g, s.dim[s.rank - 2]), PL_SHAPE(-1, 1));
+    if (o.first)
+        at = pl_add(g, at, pl_scalar(g, (double)o.first));
+    turn = pl_mul(g, at, pl_exp(g, turn));                  /* [T, half] */
+    const pl_shape_t pairs = o.interleaved ? PL_SHAPE(-1, half, 1) : PL_SHAPE(-1, half);
+    const pl_node_t c = pl_reshape(g, pl_cos(g, turn), pairs),
+                    r = pl_reshape(g, pl_sin(g, turn), pairs);
+    pl_shape_t own = s;                       /* pairs lie side by side, or half apart */
+    if (o.interleaved) {
+        own.dim[own.rank - 1] = half;
+        own.dim[own.rank++] = 2;
+    }
+    const int last = own.rank - 1;
+    const int64_t part = o.interleaved ? 1 : half;
+    x = pl_reshape(g, x, own);
+    const pl_node_t a = pl_slice(g, x, last, 0, part),
+                    b = pl_slice(g, x, last, part, 2 * part);
+    const pl_node_t turned[] = {pl_sub(g, pl_mul(g, a, c), pl_mul(g, b, r)),
+                                pl_add(g, pl_mul(g, b, c), pl_mul(g, a, r))};
+    return pl_reshape(g, pl_concat(g, turned, 2, last), s);
 }
 
 int pl_shape_of_inputs(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)

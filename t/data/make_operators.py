@@ -24,6 +24,35 @@ def attention(q, k, v, causal):
     return scores.softmax(-1) @ v
 
 
+def wide_attention(q, k, v, causal=False, window=0, kind=0, scale=None):
+    B, H, T, S = *q.shape[:3], k.shape[2]
+    i, j = torch.arange(T)[:, None], torch.arange(S)
+    n = torch.arange(T * S, dtype=torch.float64)
+    bias = (n * 7 % 11 / 8 - .5).reshape(T, S)
+    seen = ((n.reshape(T, S) // S != 1) & (n.reshape(T, S) % 3 != 1)) if kind >= 3 else torch.ones(T, S).bool()
+    seen = seen & (j <= i) if causal else seen
+    seen = seen & ((i - j).abs() < window) if window else seen
+    if kind == 2:
+        bias = (torch.arange(B * S, dtype=torch.float64) * 7 % 11 / 8 - .5).reshape(B, 1, 1, S)
+    elif kind == 4:
+        bias = q.flatten()[:H * T * S].reshape(H, T, S)
+    elif kind != 1:
+        bias = torch.zeros(T, S)
+    k, v = (x.repeat_interleave(H // x.shape[1], 1) for x in (k, v))
+    scores = (q @ k.mT * (scale or q.shape[-1] ** -.5) + bias).masked_fill(~seen, -1e30)
+    return scores.softmax(-1) * seen @ v
+
+
+def rotary(x, base, first, interleaved):
+    T, d = x.shape[-2:]
+    angle = (torch.arange(T)[:, None] + first) * base ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
+    if interleaved:
+        pair = torch.view_as_complex(x.reshape(*x.shape[:-1], d // 2, 2)) * torch.polar(torch.ones_like(angle), angle)
+        return torch.view_as_real(pair).flatten(-2)
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1)
+
+
 def self_attention(x):
     B, T, C = x.shape[0], x.shape[1], x.shape[2] // 3
     q, k, v = (part.reshape(B, T, 2, C // 2).transpose(1, 2) for part in x.split(C, 2))
@@ -339,6 +368,24 @@ C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
     ("attention, mask, queries that see no key", lambda *x: masked_attention(*x, MASKS[1], False), [(2, 2, 5, 4)] * 3),
     ("attention, mask, causal, queries that see no key", lambda *x: masked_attention(*x, MASKS[1], True),
      [(2, 2, 5, 4)] * 3),
+    ("attention, more keys", F.scaled_dot_product_attention, [(2, 2, 3, 4), (2, 2, 7, 4), (2, 2, 7, 4)]),
+    ("attention, more keys, causal", lambda *x: F.scaled_dot_product_attention(*x, is_causal=True),
+     [(2, 2, 3, 4), (2, 2, 7, 4), (2, 2, 7, 4)]),
+    ("attention, more queries, causal", lambda *x: F.scaled_dot_product_attention(*x, is_causal=True, scale=.75),
+     [(2, 2, 7, 4), (2, 2, 3, 4), (2, 2, 3, 4)]),
+    ("attention, grouped queries", lambda *x: wide_attention(*x, True), [(2, 4, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4)]),
+    ("attention, one head for all queries", wide_attention, [(2, 3, 4, 4), (2, 1, 6, 4), (2, 1, 6, 4)]),
+    ("attention, window", lambda *x: wide_attention(*x, True, 5), [(1, 2, 40, 4)] * 3),
+    ("attention, window both ways, more queries", lambda *x: wide_attention(*x, False, 3),
+     [(1, 2, 21, 4), (1, 2, 9, 4), (1, 2, 9, 4)]),
+    ("attention, bias", lambda *x: wide_attention(*x, kind=1, scale=.3), [(2, 2, 5, 4), (2, 2, 6, 4), (2, 2, 6, 4)]),
+    ("attention, bias of keys, causal", lambda *x: wide_attention(*x, True, kind=2),
+     [(2, 2, 5, 4), (2, 2, 6, 4), (2, 2, 6, 4)]),
+    ("attention, any mask", lambda *x: wide_attention(*x, kind=3), [(2, 2, 4, 4), (2, 2, 6, 4), (2, 2, 6, 4)]),
+    ("attention, trained bias, any mask", lambda *x: wide_attention(*x, kind=4),
+     [(2, 2, 4, 4), (2, 2, 6, 4), (2, 2, 6, 4)]),
+    ("rotary", lambda a: rotary(a, 10000, 0, False), [(2, 2, 5, 6)]),
+    ("rotary, interleaved, later", lambda a: rotary(a, 100, 3, True), [(2, 7, 8)]),
     ("attention, one token", lambda q, k, v: attention(q, k, v, True), [(1, 1, 1, 3)] * 3),
     ("attention, ragged", lambda q, k, v: attention(q, k, v, True), [(1, 1, 19, 8)] * 3),
     ("attention, heads cut out", self_attention, [(2, 5, 24)]),

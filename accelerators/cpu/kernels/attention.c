@@ -90,14 +90,15 @@ static int64_t padded(int64_t n)
 
 typedef struct attention_head {
     const pl_attention_job_t *job;
-    int64_t index, tokens, width, columns;           /* columns: width in whole vectors */
+    int64_t index, tokens, keys, width, columns;     /* columns: width in whole vectors */
     int64_t block;                                   /* queries at a time */
-    const float *mask;                               /* [tokens]  [all keys are seen] */
+    const float *mask;                               /* [keys]  [all keys are seen] */
+    const float *bias;                               /* of the head  [none] */
     int64_t first;                                   /* key that the mask shows */
     side_t q, k, v, y, dy, dq, dk, dv;
     float *turned;                              /* [width, block] of q or dy */
-    float *weight, *slope;                      /* [tokens, block] */
-    float *factor, *row;                        /* [tokens, block] of dropout, [tokens] */
+    float *weight, *slope;                      /* [keys, block] */
+    float *factor, *row;                        /* [keys, block] of dropout, [keys] */
     float *free;                                /* scratch not yet used */
 } attention_head_t;
 
@@ -132,16 +133,16 @@ static void copy_rows(const float *from, int64_t from_row, float *to, int64_t to
                 *(const lanes_t *)(from + t * from_row + e);
 }
 
-/* The tensor itself or a padded copy. */
-static side_t side_in(attention_head_t *h, const pl_strides_t *strides)
+/* The tensor itself, of so many rows, or a padded copy. */
+static side_t side_in(attention_head_t *h, const pl_strides_t *strides, int64_t rows)
 {
     float *from = strides_apply(h, strides);
     if (is_dense(h, strides))
         return (side_t){from, strides->token};
-    float *copy = head_take(h, h->tokens * h->columns);
+    float *copy = head_take(h, rows * h->columns);
     if (h->width == h->columns)
-        copy_rows(from, strides->token, copy, h->columns, h->tokens, h->columns);
-    for (int64_t t = 0; t < h->tokens && h->width != h->columns; t++) {
+        copy_rows(from, strides->token, copy, h->columns, rows, h->columns);
+    for (int64_t t = 0; t < rows && h->width != h->columns; t++) {
         memcpy(copy + t * h->columns, from + t * strides->token,
                (size_t)h->width * sizeof *copy);
         memset(copy + t * h->columns + h->width, 0,
@@ -150,29 +151,29 @@ static side_t side_in(attention_head_t *h, const pl_strides_t *strides)
     return (side_t){copy, h->columns};
 }
 
-static side_t side_out(attention_head_t *h, const pl_strides_t *strides)
+static side_t side_out(attention_head_t *h, const pl_strides_t *strides, int64_t rows)
 {
     if (is_dense(h, strides))
         return (side_t){strides_apply(h, strides), strides->token};
-    return (side_t){head_take(h, h->tokens * h->columns), h->columns};
+    return (side_t){head_take(h, rows * h->columns), h->columns};
 }
 
-static void side_clear(const attention_head_t *h, side_t side)
+static void side_clear(const attention_head_t *h, side_t side, int64_t rows)
 {
-    for (int64_t t = 0; t < h->tokens; t++)
+    for (int64_t t = 0; t < rows; t++)
         memset(side.at + t * side.row, 0, (size_t)h->columns * sizeof *side.at);
 }
 
 /* Moves the results from the copy to their place. */
 static void side_finish(const attention_head_t *h, side_t side,
-                        const pl_strides_t *strides)
+                        const pl_strides_t *strides, int64_t rows)
 {
     float *to = strides_apply(h, strides);
     if (is_dense(h, strides))
         return;
     if (h->width == h->columns)
-        copy_rows(side.at, side.row, to, strides->token, h->tokens, h->columns);
-    for (int64_t t = 0; t < h->tokens && h->width != h->columns; t++)
+        copy_rows(side.at, side.row, to, strides->token, rows, h->columns);
+    for (int64_t t = 0; t < rows && h->width != h->columns; t++)
         memcpy(to + t * strides->token, side.at + t * side.row,
                (size_t)h->width * sizeof *to);
 }
@@ -189,41 +190,54 @@ static attention_head_t head_start(const pl_attention_job_t *job, int64_t index)
     attention_head_t h = {.job = job,
                           .index = index,
                           .tokens = job->tokens,
+                          .keys = job->keys,
                           .width = job->width,
                           .columns = padded(job->width),
                           .block = block_of(job),
                           .free = (float *)job->scratch};
-    h.mask = job->mask ? job->mask + index / job->heads * job->tokens : NULL;
-    while (h.mask && h.first < h.tokens && h.mask[h.first] == 0.0f)
+    h.mask = job->mask ? job->mask + index / job->heads * job->keys : NULL;
+    h.bias = job->bias.at ? strides_apply(&h, &job->bias) : NULL;
+    while (h.mask && h.first < h.keys && h.mask[h.first] == 0.0f)
         h.first++;
     h.turned = head_take(&h, h.width * h.block);
-    h.weight = head_take(&h, h.tokens * h.block);
-    h.slope = head_take(&h, h.tokens * h.block);
-    h.factor = head_take(&h, h.tokens * h.block);
-    h.row = head_take(&h, h.tokens);
-    h.q = side_in(&h, &job->q);
-    h.k = side_in(&h, &job->k);
-    h.v = side_in(&h, &job->v);
+    h.weight = head_take(&h, h.keys * h.block);
+    h.slope = head_take(&h, h.keys * h.block);
+    h.factor = head_take(&h, h.keys * h.block);
+    h.row = head_take(&h, h.keys);
+    h.q = side_in(&h, &job->q, h.tokens);
+    h.k = side_in(&h, &job->k, h.keys);
+    h.v = side_in(&h, &job->v, h.keys);
     return h;
 }
 
 size_t KERNEL(attention_scratch)(const pl_attention_job_t *job)
 {
-    const int64_t block = block_of(job), tokens = job->tokens;
-    const int64_t floats = padded(job->width * block) + 3 * padded(tokens * block)
-                           + padded(tokens) + 8 * padded(tokens * padded(job->width));
+    const int64_t block = block_of(job), tokens = job->tokens, keys = job->keys,
+                  columns = padded(job->width);
+    const int64_t floats = padded(job->width * block) + 3 * padded(keys * block)
+                           + padded(keys) + 4 * padded(tokens * columns)
+                           + 4 * padded(keys * columns);
     return (size_t)floats * sizeof(float);
 }
 
-/* A block of queries [from, to) and the number of keys that they use. */
+/* A block of queries [from, to), and the first and the number of the keys that they use:
+ * at least one. */
 typedef struct query_block {
-    int64_t from, to, keys;
+    int64_t from, to, first, keys;
 } query_block_t;
 
 static query_block_t block_at(const attention_head_t *h, int64_t from)
 {
-    const int64_t to = from + h->block < h->tokens ? from + h->block : h->tokens;
-    return (query_block_t){from, to, h->job->causal ? to : h->tokens};
+    const int64_t to = from + h->block < h->tokens ? from + h->block : h->tokens,
+                  window = h->job->window;
+    int64_t first = window && from >= window ? from - window + 1 : 0, end = h->keys;
+    if (window && to - 1 + window < end)
+        end = to - 1 + window;
+    if (h->job->causal && to < end)
+        end = to;
+    if (first >= h->keys)
+        first = h->keys - 1;
+    return (query_block_t){from, to, first, end - first};
 }
 
 /* to [keys, block] = rows of `side` times rows of `of` for each query of the block. */
@@ -235,32 +249,55 @@ static void scores(const attention_head_t *h, query_block_t b, side_t side, side
         memset(h->turned, 0, (size_t)(h->width * h->block) * sizeof *h->turned);
     transpose_matrix(of.at + b.from * of.row, of.row, h->turned, h->block, b.to - b.from,
                      h->width);
-    product(b.keys, h->block, h->width, (factor_t){side.at, side.row, 1}, turned,
+    product(b.keys, h->block, h->width,
+            (factor_t){side.at + b.first * side.row, side.row, 1}, turned,
             (side_t){to, h->block}, false);
 }
 
-/* Writes `value` where a query does not see a key: the mask hides it, or the query comes
- * before it. */
-static void hide(const attention_head_t *h, query_block_t b, float *at, float value)
+/* Adds the bias to scores that are not scaled. */
+static void add_bias(const attention_head_t *h, query_block_t b)
 {
-    for (int64_t j = 0; j < b.keys && h->mask; j++)
-        for (int64_t i = 0; i < h->block && h->mask[j] == 0.0f; i++)
-            at[j * h->block + i] = value;
-    for (int64_t j = b.from + 1; j < b.keys && h->job->causal; j++)
-        for (int64_t i = 0; i < j - b.from; i++)
-            at[j * h->block + i] = value;
+    const float factor = 1.0f / h->job->scale;
+    for (int64_t i = b.from; i < b.to; i++) {
+        const float *bias = h->bias + i * h->job->bias.token + b.first;
+        float *to = h->weight + (i - b.from);
+        for (int64_t j = 0; j < b.keys; j++)
+            to[j * h->block] += bias[j] * factor;
+    }
 }
 
-static bool sees_nothing(const attention_head_t *h, int64_t query)
+/* Writes `value` where a query does not see a key: the mask hides it, the query comes
+ * before it, or it is outside the window. */
+static void hide(const attention_head_t *h, query_block_t b, float *at, float value)
 {
-    return h->first > (h->job->causal ? query : h->tokens - 1);
+    const int64_t end = b.first + b.keys, window = h->job->window;
+    at -= b.first * h->block;
+    for (int64_t j = b.first; j < end && h->mask; j++)
+        for (int64_t i = 0; i < h->block && h->mask[j] == 0.0f; i++)
+            at[j * h->block + i] = value;
+    for (int64_t j = b.first > b.from ? b.first : b.from + 1; j < end && h->job->causal;
+         j++)
+        for (int64_t i = 0; i < j - b.from; i++)
+            at[j * h->block + i] = value;
+    for (int64_t j = b.first; j < end && window; j++)
+        for (int64_t i = 0; i < h->block; i++)
+            if (b.from + i - j >= window || j - b.from - i >= window)
+                at[j * h->block + i] = value;
+}
+
+/* Whether no key is seen, by the largest score of the query. */
+static bool sees_nothing(const attention_head_t *h, int64_t query, float largest)
+{
+    if (h->bias || h->job->window)
+        return largest == -INFINITY;
+    return h->first > (h->job->causal && query < h->keys ? query : h->keys - 1);
 }
 
 /* The factors of dropout, [keys, block] too. */
 static void drop(const attention_head_t *h, query_block_t b)
 {
     for (int64_t i = b.from; i < b.to; i++) {
-        const int64_t row = (h->index * h->tokens + i) * h->tokens;
+        const int64_t row = (h->index * h->tokens + i) * h->keys + b.first;
         dropout_factors(&h->job->dropout, (uint64_t)row, b.keys, h->row);
         for (int64_t j = 0; j < b.keys; j++)
             h->factor[j * h->block + (i - b.from)] = h->row[j];
@@ -319,16 +356,17 @@ PL_INLINE void exponentials(float *score, int64_t keys, int64_t row, float scale
 static void weigh(const attention_head_t *h, query_block_t b, float *factor)
 {
     const float scale = h->job->scale;
+    const bool may_be_empty = h->first > 0 || h->bias || h->job->window;
     float row_max[BLOCK], sum[BLOCK];
     for (int64_t v = 0; v < h->block; v += LANES) {
         *(lanes_t *)(row_max + v) = largest(h->weight + v, b.keys, h->block);
-        for (int64_t i = v; i < v + LANES && h->first > 0; i++)
-            row_max[i] = sees_nothing(h, b.from + i) ? 0.0f : row_max[i];
+        for (int64_t i = v; i < v + LANES && may_be_empty; i++)
+            row_max[i] = sees_nothing(h, b.from + i, row_max[i]) ? 0.0f : row_max[i];
         exponentials(h->weight + v, b.keys, h->block, scale, row_max + v, NULL);
         *(lanes_t *)(sum + v) = sum_of(h->weight + v, b.keys, h->block);
     }
     for (int64_t i = 0; i < b.to - b.from; i++)
-        factor[i] = sees_nothing(h, b.from + i) ? 0.0f : 1.0f / sum[i];
+        factor[i] = sum[i] == 0.0f ? 0.0f : 1.0f / sum[i];
     if (!h->job->row_max)
         return;
     const int64_t at = h->index * h->tokens + b.from;
@@ -341,14 +379,16 @@ static void forward_block(const attention_head_t *h, query_block_t b)
     float factor[BLOCK];
     const side_t y = side_at(h->y, b.from, 0);
     scores(h, b, h->k, h->q, h->weight);
+    if (h->bias)
+        add_bias(h, b);
     hide(h, b, h->weight, -INFINITY);
     weigh(h, b, factor);
     if (h->job->dropout.p > 0.0) {
         drop(h, b);
         multiply(h->weight, h->factor, b.keys * h->block);
     }
-    product(b.to - b.from, h->columns, b.keys, (factor_t){h->weight, 1, h->block}, h->v,
-            y, false);
+    product(b.to - b.from, h->columns, b.keys, (factor_t){h->weight, 1, h->block},
+            side_at(h->v, b.first, 0), y, false);
     for (int64_t i = 0; i < b.to - b.from; i++)
         for (int64_t e = 0; e < h->columns; e += LANES)
             *(lanes_t *)(y.at + i * y.row + e) *= factor[i];
@@ -360,10 +400,10 @@ void KERNEL(attention)(const void *of, int64_t from, int64_t to)
     const pl_attention_job_t *job = of;
     for (int64_t index = from; index < to; index++) {
         attention_head_t h = head_start(job, index);
-        h.y = side_out(&h, &job->y);
+        h.y = side_out(&h, &job->y, h.tokens);
         for (int64_t i = 0; i < h.tokens; i += h.block)
             forward_block(&h, block_at(&h, i));
-        side_finish(&h, h.y, &job->y);
+        side_finish(&h, h.y, &job->y, h.tokens);
     }
 }
 
@@ -391,8 +431,10 @@ static void backward_block(const attention_head_t *h, query_block_t b)
     float row_max[BLOCK] = {0}, factor[BLOCK] = {0};
     memcpy(row_max, h->job->row_max + at, (size_t)rows * sizeof *row_max);
     for (int64_t i = 0; i < rows; i++)
-        factor[i] = sees_nothing(h, b.from + i) ? 0.0f : 1.0f / h->job->sum[at + i];
+        factor[i] = h->job->sum[at + i] == 0.0f ? 0.0f : 1.0f / h->job->sum[at + i];
     scores(h, b, h->k, h->q, h->weight);
+    if (h->bias)
+        add_bias(h, b);
     hide(h, b, h->weight, -INFINITY);
     scores(h, b, h->v, h->dy, h->slope);
     hide(h, b, h->slope, 0.0f);                             /* hidden keys get none */
@@ -406,10 +448,12 @@ static void backward_block(const attention_head_t *h, query_block_t b)
     }
     if (drops)
         multiply(h->weight, h->factor, b.keys * row);
-    product(rows, h->columns, b.keys, (factor_t){h->slope, 1, row}, h->k,
-            side_at(h->dq, b.from, 0), false);
-    product(b.keys, h->columns, rows, (factor_t){h->weight, row, 1}, dy, h->dv, true);
-    product(b.keys, h->columns, rows, (factor_t){h->slope, row, 1}, q, h->dk, true);
+    product(rows, h->columns, b.keys, (factor_t){h->slope, 1, row},
+            side_at(h->k, b.first, 0), side_at(h->dq, b.from, 0), false);
+    product(b.keys, h->columns, rows, (factor_t){h->weight, row, 1}, dy,
+            side_at(h->dv, b.first, 0), true);
+    product(b.keys, h->columns, rows, (factor_t){h->slope, row, 1}, q,
+            side_at(h->dk, b.first, 0), true);
 }
 
 void KERNEL(attention_grad)(const void *of, int64_t from, int64_t to)
@@ -417,16 +461,16 @@ void KERNEL(attention_grad)(const void *of, int64_t from, int64_t to)
     const pl_attention_job_t *job = of;
     for (int64_t index = from; index < to; index++) {
         attention_head_t h = head_start(job, index);
-        h.dy = side_in(&h, &job->dy);
-        h.dq = side_out(&h, &job->dq);
-        h.dk = side_out(&h, &job->dk);
-        h.dv = side_out(&h, &job->dv);
-        side_clear(&h, h.dk);
-        side_clear(&h, h.dv);
+        h.dy = side_in(&h, &job->dy, h.tokens);
+        h.dq = side_out(&h, &job->dq, h.tokens);
+        h.dk = side_out(&h, &job->dk, h.keys);
+        h.dv = side_out(&h, &job->dv, h.keys);
+        side_clear(&h, h.dk, h.keys);
+        side_clear(&h, h.dv, h.keys);
         for (int64_t i = 0; i < h.tokens; i += h.block)
             backward_block(&h, block_at(&h, i));
-        side_finish(&h, h.dq, &job->dq);
-        side_finish(&h, h.dk, &job->dk);
-        side_finish(&h, h.dv, &job->dv);
+        side_finish(&h, h.dq, &job->dq, h.tokens);
+        side_finish(&h, h.dk, &job->dk, h.keys);
+        side_finish(&h, h.dv, &job->dv, h.keys);
     }
 }

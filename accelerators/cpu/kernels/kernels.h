@@ -216,13 +216,16 @@ typedef struct pl_strides {
 } pl_strides_t;
 
 typedef struct pl_attention_job {
-    int64_t batch, heads, tokens, width;
+    int64_t batch, heads, tokens, keys, width;              /* tokens: queries */
     float scale;
     bool causal;
+    int64_t window;             /* keys less than so many positions away  [0: all] */
     pl_dropout_t dropout;                                   /* p 0: none */
     pl_strides_t q, k, v, y, dy, dq, dk, dv;
-    const float *mask;          /* [batch, tokens]: 0 if queries ignore the key  [no key
+    const float *mask;          /* [batch, keys]: 0 if queries ignore the key  [no key
                                    is ignored] */
+    pl_strides_t bias;          /* added to scaled scores, keys side by side; strides may
+                                   be 0  [at NULL: none] */
     float *row_max, *sum;       /* [batch, heads, tokens] the largest score, not scaled;
                                    the sum of e^(scale (score - row_max))  [not stored] */
     char *scratch;
