@@ -53,6 +53,54 @@ void pl_ending_release(pl_ending_t *ending)
     pl_free(ending->metrics);
 }
 
+struct pl_kept_tensors {
+    pl_outcome_t *outcome;                                  /* counted */
+    pl_result_tensor_t *view;                               /* of weights, then outputs */
+    int weights;
+};
+
+/* A result, at the address that the program gets, and its tensors. */
+typedef struct told_result {
+    pl_result_t result;
+    pl_kept_tensors_t tensors;
+    bool is_kept;
+} told_result_t;
+
+static void tensors_release(const pl_kept_tensors_t *tensors)
+{
+    if (tensors->view && tensors->weights)
+        pl_tensors_release(tensors->outcome->weights->tensor, tensors->weights,
+                           tensors->view);
+    pl_free(tensors->view);
+}
+
+pl_kept_tensors_t *pl_result_keep(const pl_result_t *result, pl_error_t *err)
+{
+    told_result_t *told = (told_result_t *)result;
+    if (!told || told->is_kept) {
+        pl_fail(err, PL_EINVAL, "a result is kept once, from its notification");
+        return NULL;
+    }
+    pl_kept_tensors_t *kept = pl_alloc(sizeof *kept);
+    if (!kept) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    told->is_kept = true;
+    *kept = told->tensors;
+    pl_object_ref(kept->outcome);
+    return kept;
+}
+
+void pl_result_drop(pl_kept_tensors_t *kept)
+{
+    if (!kept)
+        return;
+    tensors_release(kept);
+    pl_object_unref(kept->outcome);
+    pl_free(kept);
+}
+
 void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer,
                     pl_on_done_t on_done, void *user)
 {
@@ -60,7 +108,9 @@ void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer,
     int weights = o && o->weights ? o->weights->count : 0,
         outputs = o && o->outputs ? o->outputs->count : 0;
     pl_result_tensor_t *view = pl_alloc_array((size_t)(weights + outputs), sizeof *view);
-    pl_result_t result = {
+    told_result_t told = {.tensors = {ending->outcome, view, view ? weights : 0}};
+    pl_result_t *result = &told.result;
+    *result = (pl_result_t){
         .status = pl_run_status_names[o ? pl_outcome_status(o) : PL_RUN_STATUS_FAILED],
         .reason = o ? o->reason : "",
         .error = ending->error,
@@ -75,34 +125,33 @@ void pl_result_tell(const pl_ending_t *ending, pl_trainer_t *trainer,
         .begun = ending->begun || o};
     if (o) {
         if (o->error.code != PL_OK)
-            result.error = o->error;
-        result.global_step = o->global_step;
-        result.epoch = o->epoch;
-        result.seconds = o->seconds;
-        result.metrics = o->metrics ? o->metrics : "{}";
-        result.run_dir = o->run_dir ? o->run_dir : "";
-        result.text = o->text ? o->text : "";
-        result.best_checkpoint = o->best ? o->best : "";
-        result.callbacks = o->callbacks ? o->callbacks : "[]";
+            result->error = o->error;
+        result->global_step = o->global_step;
+        result->epoch = o->epoch;
+        result->seconds = o->seconds;
+        result->metrics = o->metrics ? o->metrics : "{}";
+        result->run_dir = o->run_dir ? o->run_dir : "";
+        result->text = o->text ? o->text : "";
+        result->best_checkpoint = o->best ? o->best : "";
+        result->callbacks = o->callbacks ? o->callbacks : "[]";
     }
     bool whole = view != NULL;
     if (view && weights)
-        whole = pl_tensors_view(o->weights->tensor, result.weight_count = weights, view);
+        whole = pl_tensors_view(o->weights->tensor, result->weight_count = weights, view);
     if (view && outputs)
-        pl_tensors_view(o->outputs->output, result.output_count = outputs,
+        pl_tensors_view(o->outputs->output, result->output_count = outputs,
                         view + weights);
-    result.weight = view;
-    result.output = view ? view + weights : NULL;
+    result->weight = view;
+    result->output = view ? view + weights : NULL;
     if (!whole) {
-        result.weight_count = 0;
-        result.status = pl_run_status_names[PL_RUN_STATUS_FAILED];
-        if (result.error.code == PL_OK)
-            pl_no_memory(&result.error);
+        result->weight_count = 0;
+        result->status = pl_run_status_names[PL_RUN_STATUS_FAILED];
+        if (result->error.code == PL_OK)
+            pl_no_memory(&result->error);
     }
-    on_done(trainer, &result, user);
-    if (view && weights)
-        pl_tensors_release(o->weights->tensor, weights, view);
-    pl_free(view);
+    on_done(trainer, result, user);
+    if (!told.is_kept)
+        tensors_release(&told.tensors);
 }
 
 static bool metric_find(const char *text, const char *name, double *value)

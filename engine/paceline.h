@@ -620,6 +620,13 @@ typedef struct pl_result {
 /* The value of a metric of a result; false if there is none. */
 PL_API bool pl_result_metric(const pl_result_t *result, const char *name, double *value);
 
+/* Keeps the tensors of a result beyond its notification, without a copy: the arrays
+ * `weight` and `output` and all they point to. From the notification only, once. NULL:
+ * PL_ENOMEM; PL_EINVAL. Any thread drops them, also after the engine is freed. */
+typedef struct pl_kept_tensors pl_kept_tensors_t;
+PL_API pl_kept_tensors_t *pl_result_keep(const pl_result_t *result, pl_error_t *err);
+PL_API void pl_result_drop(pl_kept_tensors_t *kept);
+
 /* Progress of a run: at most ten reports a second, and one at the end of each validation
  * and epoch. If the program does not read them for long, the queue keeps the newest 256
  * of each trainer, in order, and every piece of text. */
@@ -1633,6 +1640,34 @@ typedef struct pl_module_ops {
      * them in this order  [step() trains all parameters] */
     const pl_module_objective_t *objectives;
 } pl_module_ops_t;
+
+/* ---- Recorded graphs --------------------------------------------------------------- */
+
+/* A recorder, for programs in other languages that describe a module: it checks call by
+ * call what they record, and knows shapes. The calls, as a JSON list, are the option
+ * "calls" of the module "graph", which describes the same graph as the module in C. So
+ * no such program runs while a model trains, and any other program can train it.
+ *
+ * A call is ["linear", {"name": "fc1", "x": 0, "units": 128}, "net.py:3"]: a function of
+ * the section "Graphs" without "pl_", its arguments by their names there, and its place
+ * in the program for errors [none]. Members of a struct of options are arguments too, and
+ * may be missing. A node, loss or metric is the number of the call that made it, from 0.
+ * Enums are words: "macro", "on_epoch|on_step"; shapes and lists are lists; an
+ * initialization is {"normal": [0.02]}. One thread. */
+typedef struct pl_recorder pl_recorder_t;
+
+/* A recorder for a stage and fields of samples, as pl_input() names them. NULL:
+ * PL_EINVAL, PL_ENOMEM. */
+PL_API pl_recorder_t *pl_recorder_new(const struct pl_field *fields, int field_count,
+                                      pl_stage_t stage, pl_error_t *err);
+PL_API void pl_recorder_free(pl_recorder_t *recorder);
+/* Makes the next call. -> {"value": 3} with, of a node, "kind": "node", "shape": [-1,
+ * 128] and "dtype": "float32", and of a loss or metric, "kind": "metric". A size of -1
+ * depends on the number of samples in the batch. NULL: the error names the place and the
+ * function; after it all calls fail. Free it with pl_text_free(). */
+PL_API char *pl_recorder_call(pl_recorder_t *recorder, const char *call, pl_error_t *err);
+/* After the last call: whether every scope has ended. -> PL_OK, or the first error. */
+PL_API int pl_recorder_check(const pl_recorder_t *recorder, pl_error_t *err);
 
 /* ---- User operators ---------------------------------------------------------------- */
 

@@ -1168,7 +1168,7 @@ json_numbers_read_back_as_they_were() {
 
 list_names_components_and_their_options() {
     try "$paceline" list
-    like "$out" '^modules +cnn, gan, gpt, layers, mlp, swish$' "the modules of the build tree"
+    like "$out" '^modules +cnn, gan, gpt, graph, layers, mlp, swish$' "the modules of the build tree"
     like "$out" '^strategies +ddp, elastic, local_sgd, single, vote, zero1' "and all other roles"
     try "$paceline" list module
     like "$out" '^ +hidden +units of each hidden layer' "options with help"

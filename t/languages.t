@@ -26,33 +26,6 @@ a_program_in_cxx_trains() {
     ok "val_acc is 0.95" awk '$1 == "val_acc" { exit !($2 >= 0.95) }' <<<"$out"
 }
 
-a_program_in_python_trains() {
-    local python cc words
-    read -ra cc <<<"${CC:-cc}"
-    if ! python_with numpy || ! command -v "${cc[0]}" >/dev/null; then
-        skip "no Python with NumPy here"
-        return
-    elif [ -n "$(sanitized)" ]; then
-        skip "Python without the sanitizer cannot load the library"
-        return
-    fi
-    export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$srcdir/examples/python
-    export PACELINE_LIBRARY=$builddir/.libs/libpaceline.so PACELINE_PLUGIN_PATH=$builddir/examples/.libs
-    ok "the binding has 300 lines at most" test "$(wc -l <"$srcdir/examples/python/paceline.py")" -le 300
-    try "$python" "$srcdir/t/binding.py" "$srcdir/engine" "${CC:-cc}" "$folder"
-    while read -r line; do
-        ok "${line#*- }" test "${line%% *}" = ok
-    done < <(grep -E '^(not )?ok' <<<"$out")
-    is "$status$err" 0 "it ends well"
-    like "$out" '^1\.\.[1-9]' "after all of them"
-    ln -s "$(cd "$srcdir" && pwd)/examples" examples
-    ln -s "$(cd "$builddir" && pwd)" build
-    read -ra words < <(sed -n 's/^    PACELINE_LIBRARY/PACELINE_LIBRARY/p' examples/python/train.py)
-    try env -u PACELINE_LIBRARY -u PACELINE_PLUGIN_PATH -u PYTHONPATH "${words[@]/#python3/$python}"
-    is "$status" 0 "so does the example, started as it says"
-    ok "with acc 0.95" awk '$1 == "acc" { exit !($2 >= 0.95) }' <<<"$out"
-}
-
 pythons_safetensors_reads_the_weights() {
     local python
     if ! python_with 'numpy, safetensors.numpy'; then
@@ -81,6 +54,5 @@ with open(path, "rb") as file:
 }
 
 run a_program_in_cxx_trains trains
-run a_program_in_python_trains trains
 run pythons_safetensors_reads_the_weights trains
 done_testing

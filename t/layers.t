@@ -181,7 +181,6 @@ while read -r most file; do
 done <<'END' | holds 'examples that are to be read at once are as short as was promised'
 80 embed.c
 150 vote.c
-300 python/paceline.py
 END
 
 # ---- a library's manners ----

@@ -17,6 +17,7 @@
 #include "strategies/strategies.h"
 #include "tensor/layers_module.h"
 #include "tensor/precision.h"
+#include "tensor/record.h"
 #ifdef HAVE_ONEDNN
 #include "accelerators/cpu/cpu.h"
 #endif
@@ -42,6 +43,7 @@ static const pl_registration_t own_components[] = {
     {"dataset", &pl_lines_dataset},
     {"dataset", &pl_npy_dataset},
     {"dataset", &pl_text_dataset},
+    {"module", &pl_graph_module},
     {"module", &pl_layers_module},
     PL_REGISTRATIONS_END,
 };

@@ -1,0 +1,311 @@
+/* record_arguments.c - the arguments of recorded calls, from JSON */
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/utf8.h"
+#include "tensor/graph.h"
+#include "tensor/operators.h"
+#include "tensor/record.h"
+
+enum { LIST_MAX = 100000 };                                 /* elements */
+
+void pl_recorded_fail(pl_recorded_t *r, const char *format, ...)
+{
+    char text[PL_ERROR_TEXT];
+    va_list args;
+    if (r->error.code)
+        return;
+    va_start(args, format);
+    pl_text_print(text, sizeof text, format, args);
+    va_end(args);
+    pl_fail(&r->error, PL_EINVAL, "%s%s%s%s%s", r->at ? r->at : "", r->at ? ": " : "",
+            r->function ? r->function : "", r->function ? ": " : "", text);
+}
+
+bool pl_recorded_is_ready(const pl_recorded_t *r)
+{
+    return r->g && !r->error.code;
+}
+
+/* An argument that is there; null counts as missing. */
+static const json_t *argument_of(pl_recorded_t *r, const char *name, bool required)
+{
+    const json_t *value = json_object_get(r->arguments, name);
+    if (value && !json_is_null(value))
+        return value;
+    if (required)
+        pl_recorded_fail(r, "the argument \"%s\" is missing", name);
+    return NULL;
+}
+
+/* Fails: the argument is not `what`. */
+static bool refuse(pl_recorded_t *r, const char *name, const char *what,
+                   const json_t *value)
+{
+    char shown[PL_JSON_SHOWN];
+    pl_recorded_fail(r, "%s takes %s, not %s", name, what, pl_json_show(value, shown));
+    return false;
+}
+
+/* ---- One value ---- */
+
+static bool number_read(const json_t *value, double *number)
+{
+    const char *text = json_string_value(value);
+    if (json_is_number(value))
+        *number = json_number_value(value);
+    else if (text && (!strcmp(text, "inf") || !strcmp(text, "-inf")))
+        *number = *text == '-' ? -INFINITY : INFINITY;
+    else
+        return false;
+    return true;
+}
+
+bool pl_recorded_bool(pl_recorded_t *r, const char *name, bool required, bool *value)
+{
+    const json_t *given = argument_of(r, name, required);
+    if (!given || !json_is_boolean(given))
+        return given && refuse(r, name, "true or false", given);
+    *value = json_is_true(given);
+    return true;
+}
+
+bool pl_recorded_i64(pl_recorded_t *r, const char *name, bool required, int64_t *value)
+{
+    const json_t *given = argument_of(r, name, required);
+    if (!given || !json_is_integer(given))
+        return given && refuse(r, name, "a whole number", given);
+    *value = json_integer_value(given);
+    return true;
+}
+
+bool pl_recorded_int(pl_recorded_t *r, const char *name, bool required, int *value)
+{
+    int64_t number;
+    if (!pl_recorded_i64(r, name, required, &number))
+        return false;
+    if (number < INT_MIN || number > INT_MAX)
+        return refuse(r, name, "a number of 32 bits",
+                      json_object_get(r->arguments, name));
+    *value = (int)number;
+    return true;
+}
+
+bool pl_recorded_real(pl_recorded_t *r, const char *name, bool required, double *value)
+{
+    const json_t *given = argument_of(r, name, required);
+    return given && (number_read(given, value) || refuse(r, name, "a number", given));
+}
+
+const char *pl_recorded_text(pl_recorded_t *r, const char *name, bool required)
+{
+    const json_t *given = argument_of(r, name, required);
+    if (given && !json_is_string(given))
+        refuse(r, name, "a text", given);
+    return json_string_value(given);
+}
+
+bool pl_recorded_shape(pl_recorded_t *r, const char *name, bool required,
+                       pl_shape_t *value)
+{
+    size_t count;
+    const int64_t *sizes = pl_recorded_i64s(r, name, required, &count);
+    if (!sizes)
+        return false;
+    if (count > PL_DIMS)
+        return refuse(r, name, "as many sizes as a tensor has axes at most",
+                      json_object_get(r->arguments, name));
+    *value = (pl_shape_t){.rank = (int)count};
+    memcpy(value->dim, sizes, count * sizeof *sizes);
+    return true;
+}
+
+bool pl_recorded_word(pl_recorded_t *r, const char *name, bool required,
+                      const pl_recorded_word_t *words, bool flags, int *value)
+{
+    const char *text = pl_recorded_text(r, name, required);
+    int number = 0;
+    if (!text)
+        return false;
+    for (const char *at = text; at; at = flags ? strchr(at, '|') : NULL) {
+        at += *at == '|';
+        const size_t length = flags ? strcspn(at, "|") : strlen(at);
+        const pl_recorded_word_t *word = words;
+        while (word->name
+               && (strncmp(word->name, at, length) || word->name[length] != '\0'))
+            word++;
+        if (!word->name) {
+            char known[160] = "";
+            for (word = words; word->name && strlen(known) < 120; word++)
+                snprintf(known + strlen(known), sizeof known - strlen(known), "%s%.30s",
+                         *known ? ", " : "one of ", word->name);
+            return refuse(r, name, known, json_object_get(r->arguments, name));
+        }
+        number |= word->number;
+    }
+    *value = number;
+    return true;
+}
+
+/* ---- Values of earlier calls ---- */
+
+static bool value_read(pl_recorded_t *r, const char *name, const json_t *given,
+                       pl_recorded_kind_t kind, pl_recorded_value_t *value)
+{
+    const char *what = kind == PL_RECORDED_NODE ? "node" : "loss or metric";
+    const json_int_t number = json_is_integer(given) ? json_integer_value(given) : -1;
+    if (number < 0 || number >= r->value_count) {
+        char shown[PL_JSON_SHOWN];
+        pl_recorded_fail(r,
+                         "%s takes a %s: the number of an earlier call, below %d, not %s",
+                         name, what, r->value_count, pl_json_show(given, shown));
+        return false;
+    }
+    *value = r->value[number];
+    if (value->kind == kind && !value->is_skipped)
+        return true;
+    pl_recorded_fail(r, "%s takes a %s, and call %lld makes %s", name, what,
+                     (long long)number,
+                     value->is_skipped                   ? "nothing in this stage"
+                     : value->kind == PL_RECORDED_NODE   ? "a node"
+                     : value->kind == PL_RECORDED_METRIC ? "a loss or metric"
+                                                         : "no value");
+    return false;
+}
+
+bool pl_recorded_node(pl_recorded_t *r, const char *name, bool required, pl_node_t *value)
+{
+    const json_t *given = argument_of(r, name, required);
+    pl_recorded_value_t earlier;
+    if (!given || !value_read(r, name, given, PL_RECORDED_NODE, &earlier))
+        return false;
+    *value = earlier.node;
+    return true;
+}
+
+bool pl_recorded_metric(pl_recorded_t *r, const char *name, bool required,
+                        pl_metric_t *value)
+{
+    const json_t *given = argument_of(r, name, required);
+    pl_recorded_value_t earlier;
+    if (!given || !value_read(r, name, given, PL_RECORDED_METRIC, &earlier))
+        return false;
+    *value = earlier.metric;
+    return true;
+}
+
+/* ---- Lists ---- */
+
+static const json_t *element_at(const json_t *list, size_t k)
+{
+    return json_is_array(list) ? json_array_get(list, k) : list;
+}
+
+/* An array for the elements of an argument, which the call's end frees; NULL: not given,
+ * or too long. */
+static void *list_hold(pl_recorded_t *r, const char *name, bool required, size_t size,
+                       const json_t **list, size_t *count)
+{
+    *list = argument_of(r, name, required);
+    *count = !*list ? 0 : json_is_array(*list) ? json_array_size(*list) : 1;
+    if (!*list)
+        return NULL;
+    if (*count > LIST_MAX || r->held_count == PL_RECORDED_HELD) {
+        pl_recorded_fail(r, "%s has at most %d elements, not %zu", name, LIST_MAX,
+                         *count);
+        return NULL;
+    }
+    void *array = pl_alloc_array(*count > PL_DIMS ? *count : PL_DIMS, size);
+    if (!array) {
+        pl_no_memory(r->error.code ? NULL : &r->error);
+        return NULL;
+    }
+    return r->held[r->held_count++] = array;
+}
+
+pl_node_t *pl_recorded_nodes(pl_recorded_t *r, const char *name, bool required,
+                             size_t *count)
+{
+    const json_t *list;
+    pl_node_t *array = list_hold(r, name, required, sizeof *array, &list, count);
+    pl_recorded_value_t earlier;
+    for (size_t k = 0; array && k < *count; k++) {
+        if (!value_read(r, name, element_at(list, k), PL_RECORDED_NODE, &earlier))
+            return NULL;
+        array[k] = earlier.node;
+    }
+    return array;
+}
+
+int64_t *pl_recorded_i64s(pl_recorded_t *r, const char *name, bool required,
+                          size_t *count)
+{
+    const json_t *list;
+    int64_t *array = list_hold(r, name, required, sizeof *array, &list, count);
+    for (size_t k = 0; array && k < *count; k++) {
+        if (!json_is_integer(element_at(list, k))) {
+            refuse(r, name, "whole numbers", list);
+            return NULL;
+        }
+        array[k] = json_integer_value(element_at(list, k));
+    }
+    return array;
+}
+
+int *pl_recorded_ints(pl_recorded_t *r, const char *name, bool required, size_t *count)
+{
+    const json_t *list;
+    int *array = list_hold(r, name, required, sizeof *array, &list, count);
+    for (size_t k = 0; array && k < *count; k++) {
+        const json_int_t number = json_integer_value(element_at(list, k));
+        if (!json_is_integer(element_at(list, k)) || number < INT_MIN
+            || number > INT_MAX) {
+            refuse(r, name, "whole numbers of 32 bits", list);
+            return NULL;
+        }
+        array[k] = (int)number;
+    }
+    return array;
+}
+
+double *pl_recorded_reals(pl_recorded_t *r, const char *name, bool required,
+                          size_t *count)
+{
+    const json_t *list;
+    double *array = list_hold(r, name, required, sizeof *array, &list, count);
+    for (size_t k = 0; array && k < *count; k++)
+        if (!number_read(element_at(list, k), &array[k])) {
+            refuse(r, name, "numbers", list);
+            return NULL;
+        }
+    return array;
+}
+
+bool pl_recorded_numbers(pl_recorded_t *r, const char *name, bool required,
+                         int64_t *values, size_t max)
+{
+    size_t count;
+    const int64_t *array = pl_recorded_i64s(r, name, required, &count);
+    if (array && count > max)
+        pl_recorded_fail(r, "%s takes at most %zu numbers, not %zu", name, max, count);
+    if (!array || count > max)
+        return false;
+    memcpy(values, array, count * sizeof *values);
+    return true;
+}
+
+void pl_recorded_is_of_rank(pl_recorded_t *r, const char *name, size_t count, pl_node_t x)
+{
+    if (!pl_recorded_is_ready(r))
+        return;
+    const int rank = pl_shape_of(r->g, x).rank;
+    if (count != (size_t)rank)
+        pl_recorded_fail(r, "%s takes a number for each of the %d axes of x, not %zu",
+                         name, rank, count);
+}

@@ -1,0 +1,221 @@
+"""data.py - samples from NumPy arrays, pandas frames, PyTorch data sets and iterators
+
+Arrays of the library's types are not copied. Others are converted where no value changes, and float64 becomes float32
+with a warning.
+"""
+from __future__ import annotations
+
+import ctypes
+import json
+import threading
+import warnings
+import zlib
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
+
+import numpy as np
+
+from . import _interface as interface
+from .graph import DTYPES
+from .library import call, lib
+
+_sources: Dict[str, List[Any]] = {}                       # that are registered: users, and the arrays in use
+_lock = threading.Lock()
+_KEPT = {"float32", "int32", "int64", "uint8"}
+_CONVERTED = {"bool": "uint8", "int8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64",
+              "float16": "float32", "bfloat16": "float32"}
+
+
+class PacelineWarning(UserWarning):
+    """Something was converted or left out."""
+
+
+def array_of(name: str, values: Any) -> np.ndarray:
+    """One field as an array [samples, …] of a type of the library."""
+    if hasattr(values, "detach") and hasattr(values, "cpu"):            # a tensor of PyTorch
+        values = values.detach().cpu().numpy()
+    elif hasattr(values, "columns") and hasattr(values, "to_numpy"):    # a frame of pandas
+        texts = [str(column) for column in values.columns if values[column].dtype.kind not in "biuf"]
+        if texts:
+            raise TypeError(f"{name}: the columns {', '.join(texts)} are no numbers: encode them first, for example "
+                            "with pandas.get_dummies(), or leave them out")
+        values = values.to_numpy(dtype=np.float32)
+    elif hasattr(values, "to_numpy"):
+        values = values.to_numpy()
+    if not isinstance(values, np.ndarray):
+        values = np.asarray(values)
+    if not values.ndim:
+        raise TypeError(f"{name} is one value: pass an array whose first axis is the samples")
+    if values.ndim > interface.PL_DIMS or len(name.encode()) >= 32:
+        raise ValueError(f"{name} has {values.ndim} axes and {len(name.encode())} bytes in its name: at most "
+                         f"{interface.PL_DIMS} and 31")
+    kind = values.dtype.name
+    if kind == "float64":
+        warnings.warn(f"{name} is float64 and is trained on as float32: convert it with {name}.astype(np.float32) to "
+                      "save the copy", PacelineWarning, stacklevel=4)
+        values = values.astype(np.float32)
+    elif kind in _CONVERTED:
+        values = values.astype(_CONVERTED[kind])
+    elif kind == "uint64":
+        if values.size and values.max() > np.iinfo(np.int64).max:
+            raise ValueError(f"{name} has numbers above 2^63, which no type of the library holds")
+        values = values.astype(np.int64)
+    elif kind not in _KEPT:
+        raise TypeError(f"{name} is {values.dtype}: use numbers, or for y texts, which become classes")
+    return np.ascontiguousarray(values, values.dtype.newbyteorder("="))
+
+
+class Samples:
+    """Samples as arrays by field, with the classes of "y"."""
+
+    def __init__(self, data: Any, like: Optional["Samples"] = None) -> None:
+        self.class_names: Optional[List[str]] = like.class_names if like else None
+        given = fields_of(data)
+        if not 1 <= len(given) <= interface.PL_FIELDS:
+            raise ValueError(f"data have 1 to {interface.PL_FIELDS} fields, not {len(given)}")
+        if "y" in given:
+            given["y"] = self._classes_of(given["y"])
+        self.fields = {name: array_of(name, values) for name, values in given.items()}
+        lengths = {name: len(array) for name, array in self.fields.items()}
+        if len(set(lengths.values())) != 1:
+            raise ValueError("the numbers of samples differ: "
+                             + ", ".join(f"{length} of {name}" for name, length in lengths.items()))
+        self.count = next(iter(lengths.values()))
+        if not self.count:
+            raise ValueError("the data have no samples")
+        if like:
+            for name, array in like.fields.items():
+                mine = self.fields.get(name)
+                if mine is None or (mine.dtype, mine.shape[1:]) != (array.dtype, array.shape[1:]):
+                    raise ValueError(f"val: {name} is {mine.dtype} {list(mine.shape[1:])}" * (mine is not None)
+                                     + f"val has no {name}" * (mine is None)
+                                     + f", and that of data is {array.dtype} {list(array.shape[1:])}")
+        self.source: Optional[str] = None
+
+    def _classes_of(self, y: Any) -> Any:
+        """Texts as numbers of classes, in the order of their names."""
+        y = y.to_numpy() if hasattr(y, "to_numpy") and not hasattr(y, "columns") else y
+        y = np.asarray(y) if isinstance(y, (list, tuple)) else y
+        if not isinstance(y, np.ndarray) or y.dtype.kind not in "OUS":
+            return y
+        names = y.astype(str)
+        if self.class_names is None:
+            self.class_names = sorted(set(names.tolist()))
+        unknown = sorted(set(names.tolist()) - set(self.class_names))
+        if unknown:
+            raise ValueError(f"y has the classes {', '.join(unknown)}, which the training data do not have")
+        return np.searchsorted(np.array(self.class_names), names).astype(np.int64)
+
+    @property
+    def data_info(self) -> Dict[str, Any]:
+        """What parameters of modules take from the data: the number of classes."""
+        info: Dict[str, Any] = {}
+        y = self.fields.get("y")
+        if y is not None and y.dtype.kind in "iu" and y.ndim == 1 and y.min() >= 0:
+            info["classes"] = len(self.class_names) if self.class_names else int(y.max()) + 1
+        if self.class_names:
+            info["class_names"] = self.class_names
+        return info
+
+    @property
+    def description(self) -> Dict[str, Tuple[str, Tuple[int, ...]]]:
+        return {name: (array.dtype.name, array.shape[1:]) for name, array in self.fields.items()}
+
+    def arrays(self) -> Any:
+        """A pl_arrays_t on the memory of the fields."""
+        info = self.data_info
+        arrays = interface.pl_arrays_t(samples=self.count, field_count=len(self.fields),
+                                       data_info=json.dumps(info).encode() if info else None)
+        for k, (name, array) in enumerate(self.fields.items()):
+            shape = interface.pl_shape_t(array.ndim - 1, tuple(array.shape[1:]))
+            arrays.field[k] = interface.pl_field_t(name.encode(), DTYPES[array.dtype.name], shape)
+            arrays.data[k] = array.ctypes.data
+        arrays.held = self.fields
+        return arrays
+
+    def register(self) -> Dict[str, Any]:
+        """The data set of a run file that reads the arrays where they are, in this process.
+
+        Its name follows from the samples, so that a run can be resumed with the same data and no others.
+        """
+        with _lock:
+            if not self.source:
+                digest = zlib.crc32(repr((self.count, self.description, self.class_names)).encode())
+                for array in self.fields.values():
+                    digest = zlib.crc32(memoryview(array).cast("B"), digest) if array.size else digest
+                self.source = f"python-{digest:08x}"
+                if self.source not in _sources:
+                    arrays = self.arrays()
+                    call(lib.pl_memory_arrays, self.source.encode(), ctypes.byref(arrays))
+                    _sources[self.source] = [0, arrays]
+                _sources[self.source][0] += 1
+            return {"name": "memory", "source": self.source}
+
+    def release(self) -> None:
+        with _lock:
+            if self.source:
+                _sources[self.source][0] -= 1
+                if not _sources[self.source][0]:
+                    lib.pl_memory_data(self.source.encode(), None, None)
+                    del _sources[self.source]
+                self.source = None
+
+    def write(self, folder: str, prefix: str) -> Dict[str, Any]:
+        """The data set of a run file for ranks in other processes: files, which each of them maps."""
+        paths = {}
+        for name, array in self.fields.items():
+            paths[name] = f"{folder}/{prefix}-{name}.npy"
+            np.save(paths[name], array)
+        more = {name: path for name, path in paths.items() if name not in ("x", "y")}
+        if "x" not in paths:
+            raise ValueError("ranks in other processes read files: the data need a field \"x\"")
+        return {"name": "npy", "x": paths["x"], **({"y": paths["y"]} if "y" in paths else {}),
+                **({"fields": more} if more else {})}
+
+
+def fields_of(data: Any) -> Dict[str, Any]:
+    """{"x": …, "y": …} from what a program has."""
+    if isinstance(data, Mapping):
+        return {str(name): values for name, values in data.items()}
+    if isinstance(data, tuple):
+        if len(data) > 3:
+            raise TypeError("data is (x, y) or (x, y, weight); name other fields: {\"x\": …, \"mask\": …}")
+        return dict(zip(("x", "y", "weight"), data))
+    if isinstance(data, np.ndarray) or hasattr(data, "to_numpy") or hasattr(data, "detach"):
+        return {"x": data}
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, (list, str, bytes)):
+        return _stacked(data[k] for k in range(len(data)))              # a data set of PyTorch
+    if hasattr(data, "dataset") and hasattr(data, "batch_size"):
+        raise TypeError("pass the data set of a DataLoader, loader.dataset, and batch_size=…: the engine shuffles and "
+                        "batches by itself")
+    if hasattr(data, "__iter__") and not isinstance(data, (str, bytes)):
+        return _stacked(data)
+    raise TypeError(f"data is {type(data).__name__}: pass (x, y), {{\"x\": …}}, a frame, a data set, or an iterator of "
+                    "samples")
+
+
+def _stacked(samples: Iterable[Any]) -> Dict[str, np.ndarray]:
+    """The fields of samples that come one by one: (x, y) or {"x": …}."""
+    columns: Dict[str, List[Any]] = {}
+    count = 0
+    for count, sample in enumerate(samples, 1):
+        row: Mapping[str, Any] = sample if isinstance(sample, Mapping) else dict(
+            zip(("x", "y", "weight"), sample if isinstance(sample, (tuple, list)) else (sample,)))
+        for name, value in row.items():
+            value = value.detach().cpu().numpy() if hasattr(value, "detach") else value
+            columns.setdefault(name, []).append(np.asarray(value))
+    if not count:
+        raise ValueError("the iterator gave no samples")
+    uneven = [name for name, column in columns.items() if len(column) != count]
+    if uneven:
+        raise ValueError(f"not every sample has {', '.join(uneven)}")
+    try:
+        return {name: np.stack(column) for name, column in columns.items()}
+    except ValueError as error:
+        raise ValueError(f"samples have different shapes: {error}; pad them to one shape") from None
+
+
+Data = Union[Samples, Mapping[str, Any], tuple, Any]
+
+
+def samples_of(data: Data, like: Optional[Samples] = None) -> Samples:
+    return data if isinstance(data, Samples) else Samples(data, like)

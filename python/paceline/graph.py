@@ -1,0 +1,319 @@
+"""graph.py - modules: functions that describe a graph once, which is then a record of calls
+
+The library checks each call as it is recorded, so that a mistake is an exception at its line, and knows the shapes.
+The record is the option "calls" of the module "graph": no Python runs in training.
+"""
+from __future__ import annotations
+
+import ctypes
+import functools
+import inspect
+import json
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+
+from . import _interface as interface
+from .library import Error, call, lib, text_of
+
+STAGES = ("train", "validate", "test", "predict")
+DTYPES = {"float32": interface.PL_F32, "float64": interface.PL_F64, "int32": interface.PL_I32,
+          "int64": interface.PL_I64, "uint8": interface.PL_U8}
+Fields = Mapping[str, Tuple[str, Sequence[int]]]        # {"x": ("float32", (28, 28))}, without the batch
+
+
+class BatchSize(int):
+    """The size of an axis that depends on the number of samples in a batch: -1, as reshape() takes it."""
+
+    def __new__(cls) -> "BatchSize":
+        return super().__new__(cls, -1)
+
+    def _unknown(self, *_: Any) -> Any:
+        raise TypeError("this size depends on the batch, so the graph cannot compute with it: pass it to reshape() "
+                        "unchanged, or use mean() and sum()")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __truediv__ = __mod__ = _unknown
+    __rfloordiv__ = __rtruediv__ = __neg__ = __lt__ = __le__ = __gt__ = __ge__ = _unknown
+
+    def __repr__(self) -> str:
+        return "batch"
+
+
+class Metric:
+    """A loss or metric of a graph: sums over samples or tokens, and how they become a value."""
+
+    def __init__(self, graph: "Graph", number: int) -> None:
+        self.graph, self.number = graph, number
+
+
+class Node:
+    """A value of a graph. shape: a tuple; sizes that depend on the batch are -1. dtype: "float32", "int32", …"""
+    __array_priority__ = 1000                               # array * node is the node's
+    __array_ufunc__ = None
+
+    def __init__(self, graph: "Graph", number: int, shape: Sequence[int], dtype: str) -> None:
+        self.graph, self.number, self.dtype = graph, number, dtype
+        self.shape = tuple(BatchSize() if size < 0 else size for size in shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __repr__(self) -> str:
+        return f"Node({self.dtype} {list(self.shape)})"
+
+    def __bool__(self) -> bool:
+        raise TypeError("a node has no value while the graph is described: use g.where(condition, a, b) in place of if")
+
+    def __len__(self) -> int:
+        raise TypeError("use x.shape[0]; it is unknown if it is the batch")
+
+    def __iter__(self) -> Any:
+        raise TypeError("a node cannot be iterated: use x[:, k]")
+
+    __hash__ = object.__hash__
+
+    def __add__(self, y: Any) -> "Node": return self.graph.add(self, y)
+    def __radd__(self, y: Any) -> "Node": return self.graph.add(y, self)
+    def __sub__(self, y: Any) -> "Node": return self.graph.sub(self, y)
+    def __rsub__(self, y: Any) -> "Node": return self.graph.sub(y, self)
+    def __mul__(self, y: Any) -> "Node":
+        return self.graph.scale(self, float(y)) if isinstance(y, (int, float)) else self.graph.mul(self, y)
+    def __rmul__(self, y: Any) -> "Node": return self * y
+    def __truediv__(self, y: Any) -> "Node": return self.graph.div(self, y)
+    def __rtruediv__(self, y: Any) -> "Node": return self.graph.div(y, self)
+    def __pow__(self, y: Any) -> "Node":
+        return self.graph.square(self) if isinstance(y, (int, float)) and y == 2 else self.graph.pow(self, y)
+    def __rpow__(self, y: Any) -> "Node": return self.graph.pow(y, self)
+    def __matmul__(self, y: Any) -> "Node": return self.graph.matmul(self, y)
+    def __rmatmul__(self, y: Any) -> "Node": return self.graph.matmul(y, self)
+    def __neg__(self) -> "Node": return self.graph.neg(self)
+    def __abs__(self) -> "Node": return self.graph.abs(self)
+    def __eq__(self, y: Any) -> "Node": return self.graph.equal(self, y)                 # type: ignore[override]
+    def __ne__(self, y: Any) -> "Node": return self.graph.not_equal(self, y)             # type: ignore[override]
+    def __lt__(self, y: Any) -> "Node": return self.graph.less(self, y)
+    def __le__(self, y: Any) -> "Node": return self.graph.less_equal(self, y)
+    def __gt__(self, y: Any) -> "Node": return self.graph.greater(self, y)
+    def __ge__(self, y: Any) -> "Node": return self.graph.greater_equal(self, y)
+    def __and__(self, y: Any) -> "Node": return self.graph.logical_and(self, y)
+    def __or__(self, y: Any) -> "Node": return self.graph.logical_or(self, y)
+    def __invert__(self) -> "Node": return self.graph.logical_not(self)
+
+    def reshape(self, *shape: Any) -> "Node":
+        """The same elements in another shape; one size may be -1."""
+        return self.graph.reshape(self, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+
+    def permute(self, *order: int) -> "Node":
+        """Axis i of the result is axis order[i]."""
+        return self.graph.permute(self, order)
+
+    def sum(self, axes: Any = (), keep: bool = False) -> "Node":
+        """The sum over axes; all of them without an argument."""
+        return self.graph.sum(self, axes, keep)
+
+    def mean(self, axes: Any = (), keep: bool = False) -> "Node":
+        """The mean over axes; all of them without an argument."""
+        return self.graph.mean(self, axes, keep)
+
+    def __getitem__(self, index: Any) -> "Node":
+        """Slices as of NumPy: x[:, 1:], x[..., 0], x[:, None]. The axis of the batch has ':'."""
+        index = index if isinstance(index, tuple) else (index,)
+        given = sum(k is not None and k is not Ellipsis for k in index)
+        if given > self.ndim:
+            raise IndexError(f"{given} indices for {self!r}")
+        x, shape, axis = self, [], 0                        # shape: of the result
+        for k in index:
+            if k is None:
+                shape.append(1)
+            elif k is Ellipsis:
+                rest = self.ndim - given
+                shape += self.shape[axis:axis + rest]
+                axis += rest
+            else:
+                x, size = x._cut(axis, k)
+                shape += [] if size is None else [size]
+                axis += 1
+        shape += self.shape[axis:]
+        return x if len(shape) == self.ndim and None not in index else self.graph.reshape(x, shape)
+
+    def _cut(self, axis: int, k: Any) -> Tuple["Node", Optional[int]]:
+        """A slice along an axis, and its size; None: the axis goes."""
+        size = self.shape[axis]
+        if isinstance(k, slice) and k == slice(None):
+            return self, size
+        if isinstance(size, BatchSize):
+            raise IndexError(f"axis {axis} of {self!r} depends on the batch: it can only have ':'")
+        if isinstance(k, slice):
+            start, stop, step = k.indices(size)
+            many = len(range(start, stop, step))
+            if not many:
+                raise IndexError(f"{k} of axis {axis} of {self!r} is empty")
+            if step == 1:
+                return self.graph.slice(self, axis, start, stop), many
+            if hasattr(self.graph, "slice_step"):
+                return self.graph.slice_step(self, axis, start, max(stop, -1), step), many
+            return self.graph.concat([self.graph.slice(self, axis, at, at + 1)
+                                      for at in range(start, stop, step)], axis), many
+        if not hasattr(k, "__index__"):
+            raise TypeError(f"an index is a number, a slice, ... or None, not {type(k).__name__}")
+        at = k.__index__() + (size if k.__index__() < 0 else 0)
+        if not 0 <= at < size:
+            raise IndexError(f"index {k} is outside axis {axis} of {self!r}")
+        return self.graph.slice(self, axis, at, at + 1), None
+
+
+def _place() -> str:
+    """The line of the user's program: "net.py:12"."""
+    frame = sys._getframe(2)
+    here = str(Path(__file__).parent)
+    while frame.f_back and frame.f_code.co_filename.startswith(here):
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+class Graph(interface.Functions):
+    """Records the calls of graph functions for one stage: the argument g of a module's function."""
+
+    def __init__(self, fields: Fields, stage: str = "train") -> None:
+        self._stage, self._fields = stage, fields
+        self.calls: List[Any] = []
+        self.is_by_stage = False                            # the function has asked for the stage
+        table = (interface.pl_field_t * max(len(fields), 1))()
+        for k, (name, (dtype, shape)) in enumerate(fields.items()):
+            sizes = interface.pl_shape_t(len(shape), tuple(shape))
+            table[k] = interface.pl_field_t(name.encode(), DTYPES[dtype], sizes)
+        self._recorder = ctypes.c_void_p(call(lib.pl_recorder_new, table, len(fields), STAGES.index(stage)))
+
+    def close(self) -> None:
+        lib.pl_recorder_free(self._recorder)
+        self._recorder = ctypes.c_void_p()
+
+    @property
+    def stage(self) -> str:
+        """ "train", "validate", "test" or "predict": the function is called once for each."""
+        self.is_by_stage = True
+        return self._stage
+
+    def has_input(self, name: str) -> bool:
+        """Whether the data have this field."""
+        return name in self._fields
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:           # type: ignore[override]
+        """Names of parameters in it begin with NAME and a dot: with g.scope("h.0"): …"""
+        self._call("scope", name=name)
+        yield
+        self._call("scope_end")
+
+    def _value(self, x: Any) -> Any:
+        """The number of the call that makes a node; numbers and arrays become constants."""
+        if x is None:
+            return None
+        if isinstance(x, Node):
+            if x.graph is not self:
+                raise Error("PL_EINVAL", f"{_place()}: this node is of another graph: call the function with one g")
+            return x.number
+        if isinstance(x, (int, float)):
+            return self.scalar(float(x)).number
+        if hasattr(x, "tolist") and hasattr(x, "shape"):
+            flat = self.vector([float(element) for element in x.reshape(-1).tolist()]) if x.shape else \
+                self.scalar(float(x))
+            return (self.reshape(flat, x.shape) if len(x.shape) > 1 else flat).number
+        raise TypeError(f"{_place()}: a node, a number or an array is needed, not {type(x).__name__}")
+
+    def _values(self, x: Sequence[Any]) -> List[int]:
+        return [self._value(one) for one in x]
+
+    def _call(self, function: str, **arguments: Any) -> Any:
+        for name, value in list(arguments.items()):
+            if value is None:
+                del arguments[name]
+            elif isinstance(value, Metric):
+                arguments[name] = value.number
+            elif isinstance(value, Node):                   # where a number, text or metric belongs
+                raise TypeError(f"{_place()}: {function}: {name} cannot be a node" + (
+                    ": pass a loss such as g.mse(x, y), or g.pair(sum, weight)" if name in ("loss", "metric") else ""))
+            elif isinstance(value, float) and value in (float("inf"), float("-inf")):
+                arguments[name] = "inf" if value > 0 else "-inf"
+            elif isinstance(value, tuple):
+                arguments[name] = [size.__index__() for size in value]
+        record = [function, arguments, _place()]
+        try:
+            text = json.dumps(record, allow_nan=False, default=lambda value: value.item())
+        except (AttributeError, TypeError, ValueError) as error:
+            raise TypeError(f"{record[2]}: {function}: an argument is no number, text or list: {error}") from None
+        answer = json.loads(text_of(call(lib.pl_recorder_call, self._recorder, text.encode())))
+        self.calls.append(json.loads(text))
+        if answer.get("kind") == "node":
+            return Node(self, answer["value"], answer["shape"], answer["dtype"])
+        return Metric(self, answer["value"]) if answer.get("kind") == "metric" else None
+
+    def check(self) -> List[Any]:
+        """The calls, after the last of them."""
+        call(lib.pl_recorder_check, self._recorder)
+        return self.calls
+
+
+class Module:
+    """A function f(g, …) that describes a model, with the values of its other parameters.
+
+    Made by @module. net(hidden=64) is the same module with another value.
+    """
+
+    def __init__(self, function: Callable[..., None], options: Optional[Dict[str, Any]] = None) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.options = function, options or {}
+        self.parameters = list(inspect.signature(function).parameters.values())[1:]
+
+    def __call__(self, **options: Any) -> "Module":
+        known = [parameter.name for parameter in self.parameters]
+        for name in options:
+            if name not in known:
+                raise TypeError(f"{self.__name__}() has no parameter {name}: it has {', '.join(known) or 'none'}")
+        return Module(self.function, {**self.options, **options})
+
+    def record(self, fields: Fields, data_info: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:
+        """The module as a run file has it: {"name": "graph", "calls": […]}.
+
+        fields: the data, {"x": ("float32", (28, 28)), "y": ("int64", ())}, shapes without the batch. data_info: values
+        for parameters without one, such as {"classes": 10}.
+        """
+        options = dict(self.options)
+        for parameter in self.parameters:
+            if parameter.name in options or parameter.default not in (parameter.empty, None):
+                continue
+            if data_info and parameter.name in data_info:
+                options[parameter.name] = data_info[parameter.name]
+            elif parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+                raise TypeError(f"{self.__name__}() needs a value for {parameter.name}, which the data do not have: "
+                                f"{self.__name__}({parameter.name}=…)")
+        records = {}
+        for stage in STAGES:
+            graph = Graph(fields, stage)
+            try:
+                self.function(graph, **options)
+                records[stage] = graph.check()
+            finally:
+                graph.close()
+            if not graph.is_by_stage:
+                return {"name": "graph", "calls": records[stage]}
+        return {"name": "graph", "calls": records}
+
+    def save(self, path: Union[str, Path], fields: Fields, data_info: Optional[Mapping[str, Any]] = None) -> None:
+        """Writes a run file with the module, which `paceline fit` and C programs train without Python."""
+        run = {"module": self.record(fields, data_info)}
+        Path(path).write_text(json.dumps(run, separators=(",", ":")).replace('],["', '],\n["') + "\n")
+
+
+def module(function: Callable[..., None]) -> Module:
+    """Makes a module of a function f(g, …) that describes one step: outputs, loss and metrics.
+
+        @pl.module
+        def net(g, hidden=128, classes=None):
+            x = g.relu(g.linear("fc1", g.flatten(g.input("x")), hidden))
+            ...
+
+    Parameters without a value, or with None, come from the data: classes. g.stage is the stage.
+    """
+    return Module(function)

@@ -1,0 +1,90 @@
+"""library.py - libpaceline, found and initialized, and its errors as exceptions"""
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from ctypes import POINTER, byref, c_char_p, c_int, c_void_p
+from pathlib import Path
+from typing import Any
+
+from . import _interface as interface
+
+__all__ = ["Error", "call", "handle", "lib", "text_of"]
+
+
+class Error(Exception):
+    """An error of Paceline.
+
+    code: its name, "PL_EINVAL"; where: the actor that failed, or ""; the text says what is wrong and what to do.
+    """
+
+    def __init__(self, code: str, text: str, where: str = "") -> None:
+        super().__init__(f"{where}: {text}" if where else text)
+        self.code, self.where = code, where
+
+    @classmethod
+    def of(cls, err: Any) -> "Error":
+        return cls(interface.ERRORS.get(err.code, "PL_E?"), err.text.decode(errors="replace"), err.where.decode())
+
+
+def _load() -> ctypes.CDLL:
+    """The library that PACELINE_LIBRARY names, that of the wheel, or that of the system."""
+    bundled = Path(__file__).parent / "lib"
+    given = os.environ.get("PACELINE_LIBRARY")
+    if not given and (bundled / "order.txt").exists():
+        os.environ.setdefault("PACELINE_PLUGIN_PATH", str(bundled / "plugins"))     # also for ranks
+        for name in (bundled / "order.txt").read_text().split():
+            loaded = ctypes.CDLL(str(bundled / name), mode=ctypes.RTLD_GLOBAL)
+        return loaded
+    try:
+        return ctypes.CDLL(given or "libpaceline.so.0", mode=ctypes.RTLD_GLOBAL)    # plug-ins use its symbols
+    except OSError as error:
+        raise ImportError(
+            f"the library of Paceline cannot be loaded: {error}. Install the package libpaceline0, or install Paceline "
+            "with \"pip install .\" from its tree, or set PACELINE_LIBRARY to the path of libpaceline.so.0, such as "
+            "build/.libs/libpaceline.so.0 (and PACELINE_PLUGIN_PATH to the folder of its modules)") from error
+
+
+lib = _load()
+_missing = []
+for _name, (_result, _arguments) in interface.FUNCTIONS.items():
+    try:
+        _function = getattr(lib, _name)
+    except AttributeError:
+        _missing.append(_name)
+        continue
+    _function.restype, _function.argtypes = _result, _arguments
+if "pl_recorder_new" in _missing:
+    raise ImportError(f"the library of Paceline is older than this package: it has no {_missing[0]}(). Update it, or "
+                      "set PACELINE_LIBRARY to a newer libpaceline.so.0")
+
+
+def call(function: Any, *arguments: Any) -> Any:
+    """Calls a function whose last parameter is a pl_error_t, and raises its error."""
+    err = interface.pl_error_t()
+    result = function(*arguments, byref(err))
+    if err.code:
+        raise Error.of(err)
+    return result
+
+
+def text_of(address: Any) -> str:
+    """The text of the library's memory at an address, which is freed; "" for none."""
+    if not address:
+        return ""
+    text = ctypes.string_at(address).decode()
+    lib.pl_text_free(address)
+    return text
+
+
+def handle(value: Any) -> bytes:
+    """A Python value as JSON, for an argument of the library."""
+    return json.dumps(value, allow_nan=False).encode()
+
+
+# A launcher that starts processes starts this program again as a rank: pl_init() then works there, and never returns.
+_words = [os.fsencode(word) for word in getattr(sys, "orig_argv", sys.argv) or ["python"]]
+_vector = (c_char_p * (len(_words) + 1))(*_words, None)
+call(lib.pl_init, byref(c_int(len(_words))), byref(ctypes.cast(_vector, POINTER(c_char_p))), c_void_p())

@@ -1,0 +1,459 @@
+"""run.py - trainers and their results
+
+A run is awaited in an event loop of asyncio, or waited for: both read the engine's descriptor, on one thread. The
+engine's own threads do the work.
+"""
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import itertools
+import json
+import os
+import select
+import shutil
+import sys
+import tempfile
+import time
+import weakref
+from ctypes import CFUNCTYPE, POINTER, byref, c_int, c_int64, c_void_p
+from pathlib import Path
+from typing import Any, Callable, Dict, Generator, List, Mapping, Optional, Sequence, Union
+
+import numpy as np
+
+from . import _interface as interface
+from .data import Data, Samples, array_of, fields_of, samples_of
+from .graph import Module
+from .library import Error, call, lib, text_of
+
+_on_done_t = CFUNCTYPE(None, c_void_p, POINTER(interface.pl_result_t), c_void_p)
+_on_progress_t = CFUNCTYPE(None, c_void_p, POINTER(interface.pl_progress_t), c_void_p)
+_on_hook_t = CFUNCTYPE(c_int, c_void_p, c_int, POINTER(interface.pl_hook_event_t),
+                       POINTER(interface.pl_callback_request_t), POINTER(interface.pl_error_t))
+_every_t = CFUNCTYPE(c_int64, c_void_p)
+_callback_names = (f"python-{k}" for k in itertools.count())
+_tables: List[Any] = []                                     # the library borrows them forever
+DATA_OPTIONS = ("batch_size", "val_split", "stratify", "shuffle", "drop_last", "prefetch", "buckets", "workers")
+
+
+class Component(dict):
+    """A component of a run by name, with its options: adamw(lr=1e-3)."""
+
+
+def component(name: str, **options: Any) -> Component:
+    """A component by name: component("cosine", warmup=100). `paceline list` shows them all with their options."""
+    return Component(name=name, **options)
+
+
+def views_of(tensors: Any, count: int, lease: Any) -> Dict[str, np.ndarray]:
+    """Tensors as read-only arrays on the library's memory, which `lease` frees with the last of them."""
+    views = {}
+    for tensor in tensors[:count]:
+        shape = tuple(tensor.shape.dim[:tensor.shape.rank])
+        memory = (ctypes.c_float * int(np.prod(shape))).from_address(tensor.data)
+        memory.lease = lease
+        view = views[tensor.name.decode()] = np.frombuffer(memory, np.float32).reshape(shape)
+        view.flags.writeable = False
+    return views
+
+
+class Lease:
+    """Memory of the library, which is given back with the last view of it."""
+
+    def __init__(self, give_back: Callable[[Any], Any], address: Any) -> None:
+        weakref.finalize(self, give_back, address)
+
+
+class Callback:
+    """A callback: methods named as the hooks of paceline.h, such as on_train_epoch_end(event, request).
+
+    event: a pl_hook_event_t, with event.values, the newest metrics as a dict. request: a pl_callback_request_t: set
+    request.stop, or call request.log(name, value). Both are invalid after the method returns. Methods run on the
+    thread of rank 0, where the run waits for them. requests and every_n_steps are as in pl_callback_ops_t. An
+    exception in a method ends the run, and is raised by fit().
+    """
+    requests, every_n_steps = 0, 1
+    raised: Optional[BaseException] = None
+    name: Optional[str] = None
+
+    def register(self) -> str:
+        self.raised = None
+        if self.name:
+            return self.name
+        unknown = [name for name in dir(self) if name.startswith("on_") and name not in interface.HOOKS]
+        if unknown:
+            raise Error("PL_EINVAL", f"there is no hook {unknown[0]}: there are {', '.join(interface.HOOKS)}")
+        name = next(_callback_names)
+        table = interface.pl_callback_ops_t(
+            name=name.encode(), help=b"of Python", size=1, requests=self.requests,
+            points=sum(1 << k for k, hook in enumerate(interface.HOOKS) if hasattr(self, hook)))
+        functions = _on_hook_t(self._on), _every_t(lambda _: self.every_n_steps)
+        table.on = ctypes.cast(functions[0], c_void_p)
+        table.every_n_steps = ctypes.cast(functions[1], c_void_p)
+        _tables.append((table, functions))
+        rows = (interface.pl_registration_t * 2)((b"callback", ctypes.addressof(table)), (None, None))
+        call(lib.pl_register, rows)
+        self.name = name
+        return name
+
+    def _on(self, _self: Any, point: int, event: Any, request: Any, err: Any) -> int:
+        try:
+            event, request = event.contents, request.contents
+            event.values = json.loads(event.metrics or b"{}")
+            request.log = lambda name, value: call(lib.pl_callback_log, byref(request), name.encode(), value)
+            getattr(self, interface.HOOKS[point])(event, request)
+            return 0
+        except BaseException as raised:                     # it cannot pass through C
+            self.raised = raised
+            text = f"{type(raised).__name__}: {raised}".encode()[:500]
+            err.contents.code, err.contents.text = interface.PL_EUSER, text
+            return interface.PL_EUSER
+
+
+class Result:
+    """How a run ended.
+
+    status: "ok" or "stopped"; reason: why it was stopped. metrics: {"val_acc": 0.97, …}; history: the metrics at the
+    end of each epoch, a list of dicts with "epoch" and "step". weights: {"fc1.weight": array [128, 784], …}, float32,
+    and outputs of a prediction, [samples, …]: read-only views, without a copy. run_dir: the folder of the run; text:
+    what was generated; class_names: the names of classes that were texts.
+    """
+
+    def __init__(self, result: Any, history: List[Dict[str, Any]], class_names: Optional[List[str]]) -> None:
+        for name in ("status", "reason", "run_dir", "text", "best_checkpoint"):
+            setattr(self, name, getattr(result, name).decode())
+        self.global_step, self.epoch, self.seconds = result.global_step, result.epoch, result.seconds
+        self.metrics: Dict[str, Any] = json.loads(result.metrics)
+        self.history, self.class_names = history, class_names
+        lease = Lease(lib.pl_result_drop, call(lib.pl_result_keep, byref(result)))
+        self.weights = views_of(result.weight, result.weight_count, lease)
+        self.outputs = views_of(result.output, result.output_count, lease)
+        self._model: Optional["Model"] = None
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items()
+                          if isinstance(value, (int, float)))
+        return f"<Result {self.status}, {self.epoch} epochs, {self.global_step} steps: {shown}>"
+
+    @property
+    def model(self) -> "Model":
+        """The trained model: of the best checkpoint, or else the last weights."""
+        if self._model is None:
+            if not self.run_dir:
+                raise Error("PL_ESTATE", "the run has no folder with weights: train with enable_checkpointing=True, "
+                                         "or save result.weights with pl.save_weights()")
+            self._model = Model(self.best_checkpoint or self.run_dir)
+        return self._model
+
+    def predict(self, data: Data) -> Any:
+        """The output for each sample, [samples, …]; a dict of them if the module has several.
+
+        data: x [samples, …], or {"x": …} with the inputs by name.
+        """
+        outputs = self.model(data)
+        return next(iter(outputs.values())) if len(outputs) == 1 else outputs
+
+
+class Model:
+    """A trained module for inference without an engine: Model("runs/0001")({"x": x}) is {"logits": [samples, …]}."""
+
+    def __init__(self, checkpoint: Union[str, Path], threads: int = 1) -> None:
+        """checkpoint: a .safetensors file, a checkpoint or the folder of a run; threads: that compute."""
+        self._model = c_void_p(call(lib.pl_model_load, os.fsencode(checkpoint), threads))
+        weakref.finalize(self, lib.pl_model_unload, self._model)
+
+    def __call__(self, data: Data) -> Dict[str, np.ndarray]:
+        answers, arrays = interface.pl_answers_t(), Samples(fields_of(data)).arrays()
+        call(lib.pl_model_run, self._model, byref(arrays), byref(answers))
+        # The next call overwrites the outputs, so they are copied: a plan's buffers are small.
+        return {name: view.copy() for name, view in views_of(answers.output, answers.count, self).items()}
+
+
+class Run:
+    """A run under way: wait() for it, or await it; stop() ends it at its next step."""
+
+    def __init__(self, trainer: "Trainer", function: Any, arguments: Sequence[Any], options: Dict[str, Any],
+                 samples: Sequence[Samples] = (), folder: Optional[str] = None) -> None:
+        self._result: Optional[Result] = None
+        self._error: Optional[BaseException] = None
+        self._is_done, self._trainer = False, trainer
+        self._samples, self._folder = list(samples), folder
+        self._future: Optional["asyncio.Future[Result]"] = None
+        self.history: List[Dict[str, Any]] = []
+        self._functions = _on_done_t(self._on_done), _on_progress_t(self._on_progress)
+        self._engine = self._options = self._run = None
+        try:
+            self._engine = c_void_p(call(lib.pl_engine_new, None))
+            self._options = c_void_p(call(lib.pl_options_parse, json.dumps(options).encode(), b"run"))
+            self._run = c_void_p(call(lib.pl_trainer_new, self._engine, self._options))
+            lib.pl_trainer_on_progress(self._run, self._functions[1], None)
+            call(function, self._run, *arguments, self._functions[0], None)
+        except BaseException:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        lib.pl_options_free(self._options)
+        lib.pl_engine_free(self._engine)
+        self._engine = self._options = None
+        for samples in self._samples:
+            samples.release()
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _on_progress(self, _trainer: Any, progress: Any, _user: Any) -> None:
+        progress = progress.contents
+        report = {"event": progress.event.decode(), "step": progress.global_step, "steps": progress.total_steps,
+                  "epoch": progress.epoch, "batch": progress.batch, "batches": progress.batches}
+        metrics = json.loads(progress.metrics or b"{}")
+        report.update(metrics if isinstance(metrics, dict) else {"text": metrics})
+        if report["event"] in ("epoch", "validated"):
+            row = {"epoch": report["epoch"], "step": report["step"],
+                   **(metrics if isinstance(metrics, dict) else {})}
+            if self.history and self.history[-1]["step"] == row["step"]:
+                self.history[-1].update(row)
+            else:
+                self.history.append(row)
+        try:
+            if self._trainer.progress:
+                self._trainer.progress(report)
+        except BaseException as raised:
+            self._error = self._error or raised
+            self.stop("the progress function failed")
+
+    def _on_done(self, _trainer: Any, result: Any, _user: Any) -> None:
+        try:
+            result = result.contents
+            if result.status == b"failed":
+                raised = next((each.raised for each in self._trainer.callbacks if each.raised), None)
+                if raised and not isinstance(raised, Exception):
+                    raise raised                            # sys.exit() or Ctrl-C
+                raise Error.of(result.error) from raised
+            names = next((each.class_names for each in self._samples if each.class_names), None)
+            self._result = Result(result, self.history, names)
+        except BaseException as raised:
+            self._error = self._error or raised
+        self._is_done = True
+
+    def stop(self, reason: str = "stop() was called") -> None:
+        """Ends the run at its next step; its result has the reason."""
+        if self._engine and not self._is_done:
+            lib.pl_trainer_stop(self._run, reason.encode(), None)
+
+    def _finish(self) -> Result:
+        if self._engine:
+            if self._trainer.progress and hasattr(self._trainer.progress, "end"):
+                self._trainer.progress.end()
+            self._close()
+        if self._error:
+            raise self._error
+        assert self._result
+        return self._result
+
+    def wait(self) -> Result:
+        """The result. Ctrl-C stops the run at its next step, and its result is "stopped"; a second Ctrl-C is raised."""
+        poll, is_stopped = select.poll(), False
+        if self._engine:
+            poll.register(lib.pl_engine_fd(self._engine), select.POLLIN)
+        while self._engine and not self._is_done:
+            try:
+                poll.poll(1000)
+                lib.pl_engine_dispatch(self._engine)
+            except KeyboardInterrupt:
+                if is_stopped:
+                    self._close()
+                    raise
+                is_stopped = True
+                self.stop("Ctrl-C")
+        return self._finish()
+
+    def __await__(self) -> Generator[Any, None, Result]:
+        loop = asyncio.get_running_loop()
+        future: "asyncio.Future[None]" = loop.create_future()
+        if self._is_done:
+            return self._finish()
+        descriptor = lib.pl_engine_fd(self._engine)
+
+        def readable() -> None:
+            lib.pl_engine_dispatch(self._engine)
+            if self._is_done and not future.done():
+                future.set_result(None)
+
+        loop.add_reader(descriptor, readable)
+        try:
+            yield from future.__await__()
+        except asyncio.CancelledError:
+            self._error = None
+            loop.remove_reader(descriptor)
+            self._close()                                   # ends the run
+            raise
+        loop.remove_reader(descriptor)
+        return self._finish()
+
+
+class ProgressLine:
+    """Progress as one line: rewritten on a terminal, updated in a notebook."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._is_notebook = "ipykernel" in sys.modules
+        self._shown = 0.0
+
+    @classmethod
+    def if_seen(cls) -> Optional["ProgressLine"]:
+        return cls() if "ipykernel" in sys.modules or (sys.stderr and sys.stderr.isatty()) else None
+
+    def __call__(self, report: Mapping[str, Any]) -> None:
+        values = "  ".join(f"{name} {value:.4g}" for name, value in report.items() if isinstance(value, float))
+        total = f"/{report['batches']}" if report["batches"] else ""
+        self._put(f"epoch {report['epoch']}  batch {report['batch']}{total}  step {report['step']}  {values}",
+                  report["event"] == "epoch")
+
+    def _put(self, line: str, is_last: bool) -> None:
+        if self._is_notebook:
+            from IPython.display import display             # type: ignore[import-not-found]
+            if self._handle is None:
+                self._handle = display({"text/plain": line}, raw=True, display_id=True)
+            else:
+                self._handle.update({"text/plain": line}, raw=True)
+            return
+        width = shutil.get_terminal_size().columns - 1
+        sys.stderr.write("\r" + line[:width].ljust(width) + "\n" * is_last)
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        if not self._is_notebook:
+            sys.stderr.write("\r")
+
+
+class Trainer:
+    """Trains a module. Options are those of a run file: max_epochs=5, batch_size=64, accelerator="cuda", precision=…
+
+    module: of @module, or a component such as component("mlp", hidden=[128]). optimizer, scheduler, averaging:
+    components, adamw(lr=1e-3). callbacks: objects of Callback, and components. loggers: components. progress: a function
+    that gets dicts; True: a line on the terminal or in the notebook; False: nothing [True if someone sees it]. weights:
+    first weights, {"fc1.weight": array}, or a checkpoint. doc/options.md has all options.
+    """
+
+    def __init__(self, module: Union[Module, Mapping[str, Any], str], *, optimizer: Any = "adamw",
+                 scheduler: Any = None, averaging: Any = None, callbacks: Sequence[Any] = (),
+                 loggers: Optional[Sequence[Any]] = None, progress: Any = None, weights: Any = None,
+                 **options: Any) -> None:
+        self.module, self._weights = module, weights
+        self.callbacks = [each for each in callbacks if isinstance(each, Callback)]
+        self.progress = ProgressLine.if_seen() if progress is None else \
+            ProgressLine() if progress is True else progress or None
+        self._data = {name: options.pop(name) for name in DATA_OPTIONS if name in options}
+        self._sections = {"optimizer": optimizer, "scheduler": scheduler, "averaging": averaging, "loggers": loggers,
+                          "callbacks": [each for each in callbacks if not isinstance(each, Callback)]}
+        self._options = {key: value for key, value in options.items() if value is not None}
+        self._options.setdefault("enable_progress_bar", False)
+
+    def _is_apart(self) -> bool:
+        """Whether ranks are other processes."""
+        launcher = self._options.get("launcher", "auto")
+        launcher = launcher["name"] if isinstance(launcher, Mapping) else launcher
+        return launcher not in ("inline", "auto")
+
+    def run_file(self, data: Data = None, val: Data = None, *, as_text: bool = True) -> Any:
+        """The run as text of a run file, for `paceline fit` and C programs; data are those of the file's reader."""
+        samples = samples_of(data) if data is not None else None
+        run = self._run(samples, None, {})
+        run.pop("data", None)
+        return json.dumps(run, indent=1) if as_text else run
+
+    def _run(self, samples: Optional[Samples], folder: Optional[str], data: Dict[str, Any]) -> Dict[str, Any]:
+        if isinstance(self.module, Module):
+            if samples is None:
+                raise TypeError("a module of Python is described for data: pass data=(x, y)")
+            module = self.module.record(samples.description, samples.data_info)
+        else:
+            module = dict(self.module) if isinstance(self.module, Mapping) else {"name": self.module}
+        if isinstance(self._weights, Mapping):
+            assert folder
+            save_weights(f"{folder}/first.safetensors", self._weights)
+            module["init_from"] = f"{folder}/first.safetensors"
+        elif self._weights is not None:
+            module["init_from"] = os.fspath(self._weights)
+        run: Dict[str, Any] = {"module": module, "trainer": {"launcher": "inline", **self._options}}
+        run.update({name: value for name, value in self._sections.items() if value})
+        names = [each.register() for each in self.callbacks]
+        if names:
+            run["callbacks"] = [*run.get("callbacks", []), *names]
+        run["data"] = {**data, **self._data}
+        return run
+
+    def _start(self, function: Any, arguments: Sequence[Any], parts: Dict[str, Any]) -> Run:
+        if self._is_apart() and self.callbacks:
+            raise Error("PL_EUNSUPPORTED", "callbacks of Python need ranks in this process: launcher=\"inline\"")
+        samples: Dict[str, Samples] = {}
+        for name, data in parts.items():
+            if data is not None:
+                samples[name] = samples_of(data, samples.get("train"))
+        folder = tempfile.mkdtemp(prefix="paceline-") if self._is_apart() or isinstance(self._weights, Mapping) \
+            else None
+        try:
+            first = next(iter(samples.values()), None)
+            if self._is_apart():
+                sources = {name: each.write(folder or "", name) for name, each in samples.items()}
+            else:
+                sources = {name: each.register() for name, each in samples.items()}
+            data = sources if len(sources) > 1 or "train" not in sources else sources["train"]
+            return Run(self, function, arguments, self._run(first, folder, data), list(samples.values()), folder)
+        except BaseException:
+            for each in samples.values():
+                each.release()
+            if folder:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def fit(self, data: Data, val: Data = None, *, resume: Union[str, Path, None] = None) -> Run:
+        """Starts training on data, with validation on val [val_split=0.1 holds out a share of data].
+
+        resume: the folder of a run, or a checkpoint, to continue from. `await trainer.fit(…)`, or
+        `trainer.fit(…).wait()`, is the Result.
+        """
+        parts = {"train": data, "val": val}
+        if resume is not None:
+            return self._start(lib.pl_trainer_resume, [os.fsencode(resume)], parts)
+        return self._start(lib.pl_trainer_fit, [], parts)
+
+    def validate(self, data: Data, checkpoint: Union[str, Path]) -> Run:
+        """Starts an evaluation with the weights of a checkpoint; the Result has "val_loss" and so on."""
+        return self._start(lib.pl_trainer_validate, [os.fsencode(checkpoint)], {"train": data, "val": data})
+
+    def test(self, data: Data, checkpoint: Union[str, Path]) -> Run:
+        """Starts a test with the weights of a checkpoint; the Result has "test_loss" and so on."""
+        return self._start(lib.pl_trainer_test, [os.fsencode(checkpoint)], {"test": data})
+
+    def predict(self, data: Data, checkpoint: Union[str, Path]) -> Run:
+        """Starts a prediction with the engine; outputs of the Result are [samples, …] each."""
+        what = interface.pl_prediction_t(checkpoint=os.fsencode(checkpoint))
+        return self._start(lib.pl_trainer_predict, [byref(what)], {"predict": data})
+
+
+def fit(module: Union[Module, Mapping[str, Any], str], data: Data, val: Data = None, *, optimizer: Any = "adamw",
+        resume: Union[str, Path, None] = None, **options: Any) -> Result:
+    """Trains a module and returns its Result.
+
+    data: (x, y) with x [samples, …] and y [samples], {"x": …, "y": …}, a frame of pandas, a data set of PyTorch, or an
+    iterator of samples. val: the same, for validation. optimizer and other options: as of Trainer.
+    """
+    return Trainer(module, optimizer=optimizer, **options).fit(data, val, resume=resume).wait()
+
+
+def save_weights(path: Union[str, Path], weights: Mapping[str, Any]) -> None:
+    """Writes tensors by name as a .safetensors file, float32."""
+    arrays = {name: np.ascontiguousarray(array_of(name, array) if np.ndim(array) else array, np.float32)
+              for name, array in weights.items()}
+    header, offset = {}, 0
+    for name, array in arrays.items():
+        header[name] = {"dtype": "F32", "shape": list(np.shape(array)), "data_offsets": [offset, offset + array.nbytes]}
+        offset += array.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in arrays.values():
+            file.write(memoryview(array).cast("B") if array.ndim else array.tobytes())

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# python.t - tests of the package for Python: its own sentences, and the example
+. "$(dirname "$0")/tap.sh"
+
+# python_with MODULES - in python, one that has them
+python_with() {
+    for python in ${PYTHON:-python3 /usr/bin/python3}; do
+        "$python" -c "import $1" 2>/dev/null && return
+    done
+    return 1
+}
+
+the_package_works() {
+    local cc line
+    read -ra cc <<<"${CC:-cc}"
+    if ! command -v "${cc[0]}" >/dev/null; then
+        skip "no C compiler here"
+        return
+    fi
+    try "$python" "$srcdir/t/python_package.py" "$srcdir/engine" "${CC:-cc}" "$folder" "$paceline"
+    while read -r line; do
+        ok "${line#*- }" test "${line%% *}" = ok
+    done < <(grep -E '^(not )?ok' <<<"$out")
+    is "$status$err" 0 "it ends well"
+    like "$out" '^1\.\.[1-9]' "after all of them"
+}
+
+the_example_trains() {
+    try "$python" "$srcdir/examples/python/train.py"
+    is "$status" 0 "it ends well"
+    ok "with acc 0.95" awk '$1 == "acc" { exit !($2 >= 0.95) }' <<<"$out"
+}
+
+if ! python_with numpy; then
+    skip "no Python with NumPy here"
+elif [ -n "$(sanitized)" ]; then
+    skip "Python without the sanitizer cannot load the library"
+else
+    export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$builddir/python-package
+    export PACELINE_LIBRARY=$builddir/.libs/libpaceline.so PACELINE_PLUGIN_PATH=$builddir/examples/.libs
+    run the_package_works trains
+    run the_example_trains trains
+fi
+done_testing

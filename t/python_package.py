@@ -1,0 +1,375 @@
+"""python_package.py - tests of the package in python/, for python.t: TAP on standard output
+
+    python_package.py HEADER COMPILER FOLDER PACELINE
+"""
+import asyncio
+import ctypes
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+header, compiler, folder, command = sys.argv[1], sys.argv[2].split(), sys.argv[3], sys.argv[4]
+import paceline as pl                                       # noqa: E402
+from paceline import _interface as interface                # noqa: E402
+
+count = failures = 0
+
+
+def ok(sentence, holds):
+    global count, failures
+    count, failures = count + 1, failures + (not holds)
+    print(f"{'' if holds else 'not '}ok {count} - {sentence}", flush=True)
+    return holds
+
+
+def like(sentence, text, *parts):
+    if not ok(sentence, all(part in text for part in parts)):
+        print(f"# {text}")
+
+
+def raised(function, kind=Exception):
+    try:
+        function()
+    except kind as error:
+        return error
+    return AssertionError("nothing was raised")
+
+
+rng = np.random.default_rng(3)
+x = rng.uniform(-1, 1, (600, 2)).astype(np.float32)
+y = ((x ** 2).sum(1) < 0.5).astype(np.int64)
+common = {"default_root_dir": folder, "accelerator": {"name": "cpu", "threads": 1}, "progress": False}
+
+
+@pl.module
+def net(g, hidden=16, classes=None):
+    h = g.relu(g.linear("fc1", g.flatten(g.input("x")), hidden))
+    h = g.linear("fc2", h, classes)
+    g.output("logits", h)
+    g.loss(g.cross_entropy(h, g.input("y")))
+    g.log("acc", g.accuracy(h, g.input("y")))
+
+
+def fit(module=net, data=(x, y), **options):
+    return pl.fit(module, data, optimizer=pl.adamw(lr=1e-2), **{"max_epochs": 20, "batch_size": 32, **common, **options})
+
+
+# ---- the interface ----
+
+def structs_equal_the_header():
+    structs = {name: value for name, value in vars(interface).items()
+               if isinstance(value, type) and issubclass(value, ctypes.Structure) and value is not ctypes.Structure}
+    lines, here = [], []
+    for name, struct in structs.items():
+        lines.append(f'printf("{name} %zu\\n", sizeof({name}));')
+        here.append(f"{name} {ctypes.sizeof(struct)}")
+        for field, _ in struct._fields_:
+            lines.append(f'printf("{name}.{field} %zu %zu\\n", offsetof({name}, {field}), sizeof((({name} *)0)->{field}));')
+            here.append(f"{name}.{field} {getattr(struct, field).offset} {getattr(struct, field).size}")
+    numbers = [name for name, value in vars(interface).items() if name.startswith("PL_") and isinstance(value, int)]
+    lines += [f'printf("{name} %d\\n", (int){name});' for name in numbers]
+    here += [f"{name} {getattr(interface, name)}" for name in numbers]
+    Path(folder, "what.c").write_text("#include <paceline.h>\n#include <stdio.h>\nint main(void)\n{\n"
+                                      + "\n".join(lines) + "\n}\n")
+    subprocess.run([*compiler, "-I", header, f"{folder}/what.c", "-o", f"{folder}/what"], check=True)
+    there = subprocess.run([f"{folder}/what"], capture_output=True, text=True, check=True).stdout.splitlines()
+    for line in sorted(set(here) ^ set(there)):
+        print("#", line)
+    ok("sizes, offsets and numbers of ctypes and of C agree", here == there and len(here) > 300)
+    ok("hooks are in order", interface.HOOKS[0] == "on_fit_start" and len(interface.HOOKS) == 14)
+
+
+def every_graph_function_is_a_method():
+    declared = [name[3:] for name, (_, arguments) in interface.FUNCTIONS.items() if name.startswith("pl_")]
+    methods = [name for name in vars(interface.Functions) if not name.startswith("_")]
+    ok("there are many", len(methods) > 90)
+    lacking = [name for name in ("linear", "conv2d", "attention", "cross_entropy", "slice", "where", "param", "log", "r2")
+               if name not in methods]
+    ok("those of each kind are among them", not lacking and "trainer_fit" in declared)
+    ok("options are keywords", "causal" in interface.Functions.attention.__kwdefaults__)
+    ok("a method has the comment of the header", "torch.nn.Linear" in interface.Functions.linear.__doc__)
+
+
+# ---- modules ----
+
+def a_module_is_a_record_of_calls():
+    record = net.record({"x": ("float32", (2,)), "y": ("int64", ())}, {"classes": 2})
+    ok("it is the module \"graph\"", record["name"] == "graph" and record["calls"][0][0] == "input")
+    like("with the line of each call", record["calls"][0][2], "python_package.py:")
+    ok("a parameter without a value comes from the data", record["calls"][4][1]["units"] == 2)
+    ok("another value makes another module",
+       net(hidden=5).record({"x": ("float32", (2,)), "y": ("int64", ())}, {"classes": 2})["calls"][2][1]["units"] == 5)
+    like("an unknown parameter is refused", str(raised(lambda: net(hiden=5), TypeError)), "hiden", "it has hidden, classes")
+    like("so is a missing one", str(raised(lambda: pl.module(lambda g, width: None).record({"x": ("float32", (2,))}))),
+         "needs a value for width")
+
+
+def in_graph(function, **fields):
+    graph = pl.Graph({name: ("float32", shape) for name, shape in (fields or {"x": (4, 6)}).items()})
+    try:
+        return function(graph, graph.input("x"))
+    finally:
+        graph.close()
+
+
+def nodes_have_shapes_and_operators():
+    ok("the batch has an unknown size", in_graph(lambda g, x: x.shape) == (-1, 4, 6))
+    like("with which nothing can be computed", str(in_graph(lambda g, x: raised(lambda: x.shape[0] * 2, TypeError))),
+         "depends on the batch")
+    ok("reshape takes it", in_graph(lambda g, x: g.reshape(x, (x.shape[0], 24)).shape) == (-1, 24))
+    shapes = in_graph(lambda g, x: [(x + x).shape, (2 - x).shape, (x * 3).shape, (x @ x.permute(0, 2, 1)).shape,
+                                    (-x).shape, (x > 0).shape, abs(x).shape, (x ** 2).shape, (1 / x).shape,
+                                    ((x > 0) & ~(x < 1)).shape, (x == x).shape])
+    ok("operators are graph functions", shapes == [(-1, 4, 6)] * 3 + [(-1, 4, 4)] + [(-1, 4, 6)] * 7)
+    ok("arrays are constants", in_graph(lambda g, x: (x + np.ones((4, 6), np.float32)).shape) == (-1, 4, 6))
+    sizes = in_graph(lambda g, x: [x[:, 1:].shape, x[:, -1].shape, x[..., 0].shape, x[:, :, ::2].shape, x[:, None].shape,
+                                   x[:, 1, 2:4].shape])
+    ok("slices are those of NumPy", sizes == [(-1, 3, 6), (-1, 6), (-1, 4), (-1, 4, 3), (-1, 1, 4, 6), (-1, 2)])
+    like("the axis of the batch cannot be cut", str(in_graph(lambda g, x: raised(lambda: x[3]))), "only have ':'")
+    like("nor can what is outside", str(in_graph(lambda g, x: raised(lambda: x[:, 9]))), "index 9 is outside axis 1")
+    like("a node is no condition", str(in_graph(lambda g, x: raised(lambda: bool(x > 0)))), "g.where")
+
+
+def mistakes_are_exceptions_at_their_line():
+    error = in_graph(lambda g, x: raised(lambda: g.linear("fc", x, 0), pl.Error))
+    like("a value that is not allowed", str(error), "python_package.py:", "linear")
+    ok("with its code", error.code == "PL_EINVAL")
+    error = in_graph(lambda g, x: raised(lambda: g.matmul(x, x), pl.Error))
+    like("shapes that do not fit", str(error), "python_package.py:", "matmul", "4, 6]")
+    error = in_graph(lambda g, x: raised(lambda: g.input("z"), pl.Error))
+    like("a field that there is not", str(error), "z")
+    error = in_graph(lambda g, x: raised(lambda: g.loss(x), TypeError))
+    like("a loss that is a node", str(error), "g.mse(x, y)")
+    ok("a word that there is not", "one of on_epoch, on_step" in
+       str(in_graph(lambda g, x: raised(lambda: g.log("a", g.mse(x, x), "ever"), pl.Error))))
+
+
+# ---- training ----
+
+def the_example_trains_and_predicts():
+    result = fit(val=(x[:100], y[:100]))
+    ok("it ends well", result.status == "ok" and result.epoch == 20)
+    ok("it learns", result.metrics["val_acc"] > 0.9)
+    ok("history has a row for each epoch", len({row["epoch"] for row in result.history}) == 20
+       and "val_acc" in result.history[-1])
+    ok("weights have names and shapes", result.weights["fc1.weight"].shape == (16, 2))
+    ok("they are views of the library's memory", not result.weights["fc1.weight"].flags.owndata)
+    logits = result.predict(x)
+    ok("predictions agree with the metrics", abs((logits.argmax(1)[:100] == y[:100]).mean()
+                                                - result.metrics["val_acc"]) < 1e-6)
+    view, copy = result.weights["fc1.weight"], result.weights["fc1.weight"].copy()
+    run_dir = result.run_dir
+    del result
+    gc.collect()
+    fit(max_epochs=1)
+    ok("a view keeps its memory", (view == copy).all())
+    return run_dir
+
+
+def it_is_the_module_of_c(run_dir):
+    trainer = pl.Trainer(net, optimizer=pl.adamw(lr=1e-2), max_epochs=3, batch_size=32, run_name="saved", **common)
+    run = json.loads(trainer.run_file((x, y)))
+    np.save(f"{folder}/x.npy", x)
+    np.save(f"{folder}/y.npy", y)
+    run["data"] = {"name": "npy", "x": f"{folder}/x.npy", "y": f"{folder}/y.npy", "batch_size": 32}
+    Path(folder, "saved.json").write_text(json.dumps(run))
+    subprocess.run([command, "fit", f"{folder}/saved.json"], check=True, capture_output=True)
+    mine = fit(max_epochs=3)
+    theirs = pl.Model(f"{folder}/saved")({"x": x})["logits"]
+    ok("the command trains the saved graph to the same bits", (theirs == mine.predict(x)).all())
+    net.save(f"{folder}/net.json", {"x": ("float32", (2,)), "y": ("int64", ())}, {"classes": 2})
+    again = json.loads(Path(folder, "net.json").read_text())
+    ok("a saved module is a run file", again["module"] == run["module"])
+    error = subprocess.run([command, "fit", "--set", "data.name=npy", f"--set=data.x={folder}/x.npy",
+                            "--set", "optimizer=sgd", "--set",
+                            "trainer.default_root_dir=" + folder, f"{folder}/net.json"],
+                           capture_output=True, text=True)
+    like("a mistake with its data names the line of Python", error.stderr, "python_package.py:", "input")
+
+
+def stages_can_differ():
+    @pl.module
+    def two(g):
+        h = g.linear("fc", g.input("x"), 2)
+        g.output("shares", g.softmax(h) if g.stage == "predict" else h)
+        if g.stage != "predict":
+            g.loss(g.cross_entropy(h, g.input("y")))
+    result = fit(two, max_epochs=1)
+    ok("a function may ask for the stage", np.allclose(result.predict(x).sum(1), 1, atol=1e-5))
+
+
+def data_come_in_many_forms():
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        wide = fit(data=(x.astype(np.float64), y.astype(np.int16)), max_epochs=2)
+    like("float64 is converted with a warning", str(heard[0].message), "x is float64", "astype")
+    ok("to the same result", (wide.predict(x) == fit(max_epochs=2).predict(x)).all())
+    names = fit(data=(x, np.array(["out", "in"])[y]), max_epochs=1)
+    ok("texts are classes", names.class_names == ["in", "out"] and names.predict(x).shape == (600, 2))
+    pairs = fit(data=((x[k], y[k]) for k in range(600)), max_epochs=2)
+    ok("an iterator gives samples", (pairs.predict(x) == wide.predict(x)).all())
+
+    class Set:                                              # as of PyTorch
+        def __len__(self):
+            return 600
+
+        def __getitem__(self, k):
+            return x[k], y[k]
+    ok("so does a data set", (fit(data=Set(), max_epochs=2).predict(x) == wide.predict(x)).all())
+
+    class Frame:                                            # as of pandas
+        columns = ["a", "b"]
+
+        def __getitem__(self, name):
+            return x[:, self.columns.index(name)]
+
+        def to_numpy(self, dtype=None):
+            return x.astype(dtype)
+    ok("and a frame", (fit(data=(Frame(), y), max_epochs=2).predict(x) == wide.predict(x)).all())
+    for words, data in (("numbers of samples differ: 600 of x, 599 of y", (x, y[1:])), ("x is one value", (3.0, y)),
+                        ("no samples", (x[:0], y[:0])), ("x has 7 axes", (np.zeros((2,) * 7, np.float32), y[:2])),
+                        ("x is complex64", (x.astype(np.complex64), y)), ("data is int", 3)):
+        like(f"refused: {words}", str(raised(lambda: fit(data=data))), words)
+
+
+class Watch(pl.Callback):
+    def __init__(self):
+        self.epochs, self.thread = [], None
+
+    def on_train_epoch_end(self, event, request):
+        self.thread = threading.get_ident()
+        self.epochs.append(event.epoch)
+        request.log("halves", event.epoch / 2)
+        if event.epoch == 4:
+            request.stop, request.reason = True, b"that will do"
+
+
+class Broken(pl.Callback):
+    def on_train_batch_end(self, event, request):
+        raise KeyError("a mistake of the program")
+
+
+class Misspelt(pl.Callback):
+    def on_validation_ends(self, event, request):
+        pass
+
+
+def callbacks_and_progress():
+    watch, reports = Watch(), []
+    result = fit(callbacks=[watch], **{"progress": reports.append})
+    ok("a callback ends the run", result.status == "stopped" and "that will do" in result.reason)
+    ok("it was called for each epoch, on the rank's thread",
+       watch.epochs == [0, 1, 2, 3, 4] and watch.thread != threading.get_ident())
+    ok("and has logged", result.metrics["halves"] == 2)
+    ok("progress has metrics", any("train_acc" in report or "train_loss" in report for report in reports))
+    error = raised(lambda: fit(callbacks=[Broken()]), pl.Error)
+    ok("what a callback raises is the cause", error.code == "PL_EUSER" and isinstance(error.__cause__, KeyError))
+    like("a hook that there is not", str(raised(lambda: fit(callbacks=[Misspelt()]), pl.Error)), "on_validation_ends")
+
+    def fails(_):
+        raise KeyError("mine")
+    ok("what a progress function raises ends the run",
+       raised(lambda: fit(max_epochs=-1, progress=fails), KeyError).args == ("mine",))
+
+
+def errors_say_what_to_do():
+    like("a wrong option", str(raised(lambda: fit(max_epoch=3), pl.Error)), "max_epoch", "max_epochs")
+    like("a wrong option of an optimizer", str(raised(
+        lambda: pl.fit(net, (x, y), optimizer=pl.adamw(lrr=1), **common), pl.Error)), "lrr", "lr")
+    like("a component that there is not", str(raised(lambda: pl.adamww, AttributeError)), "adamww")
+    ok("no file", raised(lambda: pl.Model("/nowhere"), pl.Error).code == "PL_ENOTFOUND")
+    error = subprocess.run([sys.executable, "-c", "import paceline"], capture_output=True, text=True,
+                           env={**os.environ, "PACELINE_LIBRARY": "/nowhere/libpaceline.so.0"}).stderr
+    like("a library that is missing", error.splitlines()[-1], "ImportError", "pip install", "PACELINE_LIBRARY")
+
+
+def ctrl_c_stops_at_a_step():
+    received = []
+
+    def progress(report):
+        if not received:
+            received.append(report)
+            signal.raise_signal(signal.SIGINT)              # raised by Python after this function
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    program = f"""
+import os, signal, sys
+sys.argv[1:] = {sys.argv[1:]!r}
+import numpy as np, paceline as pl, threading
+rng = np.random.default_rng(3)
+x = rng.uniform(-1, 1, (600, 2)).astype(np.float32); y = (x.sum(1) > 0).astype(np.int64)
+@pl.module
+def net(g):
+    h = g.linear("fc", g.input("x"), 2)
+    g.output("logits", h)
+    g.loss(g.cross_entropy(h, g.input("y")))
+class Once(pl.Callback):
+    def on_train_epoch_end(self, event, request):
+        if event.epoch == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+result = pl.fit(net, (x, y), max_epochs=-1, callbacks=[Once()], default_root_dir={folder!r}, progress=False)
+print(result.status, result.reason)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    ok("the result says so", done.stdout == "stopped Ctrl-C\n")
+    if done.stderr:
+        print("#", done.stderr)
+
+
+def a_run_is_awaited():
+    async def both():
+        ticks = 0
+
+        async def tick():
+            nonlocal ticks
+            while True:
+                ticks += 1
+                await asyncio.sleep(0)
+        beside = asyncio.create_task(tick())
+        results = await asyncio.gather(
+            *(pl.Trainer(net(hidden=hidden), max_epochs=2, **common).fit((x, y)) for hidden in (8, 9)))
+        beside.cancel()
+        return results, ticks
+
+    async def gather(awaitables):
+        return await asyncio.gather(*awaitables)
+    (first, second), ticks = asyncio.run(both())
+    ok("two at once", first.weights["fc1.weight"].shape == (8, 2) and second.weights["fc1.weight"].shape == (9, 2))
+    ok("beside other tasks", ticks > 10)
+
+
+def a_run_resumes_and_weights_go_in(run_dir):
+    first = fit(max_epochs=2, run_name="long")
+    again = fit(max_epochs=4, resume=os.path.join(folder, "long"))
+    ok("a run resumes", again.global_step == 2 * first.global_step)
+    start = fit(max_epochs=1, weights=dict(first.weights))
+    ok("weights go in", start.metrics["train_loss"] < fit(max_epochs=1).metrics["train_loss"])
+    tested = pl.Trainer(net, **common).test((x, y), run_dir).wait()
+    ok("a test measures them", tested.metrics["test_acc"] > 0.9)
+    outputs = pl.Trainer(net, **common).predict((x, y), run_dir).wait().outputs
+    ok("the engine predicts as the model does", np.allclose(outputs["logits"], pl.Model(run_dir)(x)["logits"], atol=1e-5))
+
+
+structs_equal_the_header()
+every_graph_function_is_a_method()
+a_module_is_a_record_of_calls()
+nodes_have_shapes_and_operators()
+mistakes_are_exceptions_at_their_line()
+first_run = the_example_trains_and_predicts()
+it_is_the_module_of_c(first_run)
+stages_can_differ()
+data_come_in_many_forms()
+callbacks_and_progress()
+errors_say_what_to_do()
+ctrl_c_stops_at_a_step()
+a_run_is_awaited()
+a_run_resumes_and_weights_go_in(first_run)
+print(f"1..{count}")
+sys.exit(failures > 0)
