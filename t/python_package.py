@@ -7,7 +7,6 @@ import ctypes
 import gc
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -292,13 +291,6 @@ def errors_say_what_to_do():
 
 
 def ctrl_c_stops_at_a_step():
-    received = []
-
-    def progress(report):
-        if not received:
-            received.append(report)
-            signal.raise_signal(signal.SIGINT)              # raised by Python after this function
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     program = f"""
 import os, signal, sys
 sys.argv[1:] = {sys.argv[1:]!r}
@@ -338,8 +330,6 @@ def a_run_is_awaited():
         beside.cancel()
         return results, ticks
 
-    async def gather(awaitables):
-        return await asyncio.gather(*awaitables)
     (first, second), ticks = asyncio.run(both())
     ok("two at once", first.weights["fc1.weight"].shape == (8, 2) and second.weights["fc1.weight"].shape == (9, 2))
     ok("beside other tasks", ticks > 10)
@@ -357,6 +347,78 @@ def a_run_resumes_and_weights_go_in(run_dir):
     ok("the engine predicts as the model does", np.allclose(outputs["logits"], pl.Model(run_dir)(x)["logits"], atol=1e-5))
 
 
+def a_program_drives_its_own_loop():
+    options = {"optimizer": pl.adamw(lr=1e-2), "batch_size": 64, **common}
+    with pl.Loop(net(classes=2), checkpoints=True, **options) as loop:
+        first = loop.train((x[:64], y[:64])).wait()
+        sent = [loop.train((x[at:at + 64], y[at:at + 64])) for _ in range(20) for at in range(0, 576, 64)]
+        last = sent[-1].wait()
+        ok("the loss falls", last.loss < first.loss / 2 and last.global_step == 181)
+        ok("answers come in order", [answer.global_step for answer in sent] == list(range(2, 182)))
+        measured = loop.evaluate((x[:64], y[:64])).wait()
+        logits = loop.predict(x[:64]).wait().outputs["logits"]
+        ok("evaluation and prediction agree",
+           abs((logits.argmax(1) == y[:64]).mean() - measured.metrics["val_acc"]) < 1e-6)
+        loop.scale_lr(0.5)
+        saved = loop.save("mine").wait()
+        ok("a checkpoint is made", saved.global_step == 181)
+        like("another shape is refused", str(raised(lambda: loop.train((x[:3, :1], y[:3])).wait(), pl.Error)), "x")
+        weights = loop.close()
+        ok("it ends with the weights", weights["fc1.weight"].shape == (16, 2))
+        like("after that nothing works", str(raised(lambda: loop.train((x, y)), pl.Error)), "closed")
+
+    async def awaited():
+        with pl.Loop(net(classes=2), **options) as loop:
+            return [(await loop.train((x[:64], y[:64]))).loss for _ in range(3)]
+    losses = asyncio.run(awaited())
+    ok("its answers can be awaited", losses[2] < losses[0])
+
+
+def ranks_are_processes_without_python_in_their_loop():
+    program = f"""
+import sys
+import numpy as np
+import paceline as pl                                       # a rank does its work here
+print("only the program comes here")
+@pl.module
+def net(g, classes=None):
+    h = g.linear("fc", g.input("x"), classes)
+    g.output("logits", h)
+    g.loss(g.cross_entropy(h, g.input("y")))
+    g.log("acc", g.accuracy(h, g.input("y")))
+rng = np.random.default_rng(3)
+x = rng.uniform(-1, 1, (600, 2)).astype(np.float32)
+result = pl.fit(net, (x, (x.sum(1) > 0).astype(np.int64)), val_split=0.1, max_epochs=20, launcher="spawn", devices=2,
+                optimizer=pl.adamw(lr=0.05), default_root_dir={folder!r}, progress=False,
+                accelerator={{"name": "cpu", "threads": 1}})
+print(result.status, result.metrics["val_acc"] > 0.9, result.weights["fc.weight"].shape)
+"""
+    Path(folder, "ranks.py").write_text(program)
+    done = subprocess.run([sys.executable, f"{folder}/ranks.py"], capture_output=True, text=True)
+    ok("two ranks of spawn train", done.stdout == "only the program comes here\nok True (2, 2)\n")
+    if done.stderr:
+        print("#", done.stderr.replace("\n", "\n# "))
+    whole = program.replace("spawn", "script").replace('print("only', 'pl.rank() or print("only').replace(
+        "print(result", "pl.rank() or print(result").replace("progress=False,", "progress=False, callbacks=[Log()],") \
+        .replace("@pl.module", """class Log(pl.Callback):
+    def on_train_epoch_end(self, event, request):
+        request.log("halves", event.epoch / 2)
+@pl.module""").replace("result.status,", "result.status, result.metrics['halves'],")
+    Path(folder, "whole.py").write_text(whole)
+    done = subprocess.run([sys.executable, f"{folder}/whole.py"], capture_output=True, text=True, timeout=120)
+    ok("two ranks of script do, with callbacks",
+       done.stdout == "only the program comes here\nok 9.5 True (2, 2)\n")
+    if done.stderr:
+        print("#", done.stdout + done.stderr.replace("\n", "\n# "))
+    like("callbacks of Python are refused by spawn",
+         str(raised(lambda: fit(launcher="spawn", devices=2, callbacks=[Watch()]), pl.Error)), "launcher=\"inline\"")
+
+
+def components_have_docstrings():
+    like("with their options", pl.adamw.__doc__, "optimizer adamw", "lr [", "weight_decay")
+    ok("and are listed", {"adamw", "cosine", "early_stopping"} <= set(dir(pl)))
+
+
 structs_equal_the_header()
 every_graph_function_is_a_method()
 a_module_is_a_record_of_calls()
@@ -371,5 +433,8 @@ errors_say_what_to_do()
 ctrl_c_stops_at_a_step()
 a_run_is_awaited()
 a_run_resumes_and_weights_go_in(first_run)
+a_program_drives_its_own_loop()
+ranks_are_processes_without_python_in_their_loop()
+components_have_docstrings()
 print(f"1..{count}")
 sys.exit(failures > 0)

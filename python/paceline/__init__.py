@@ -17,30 +17,63 @@ pl.component("adamw", lr=1e-3).
 """
 from __future__ import annotations
 
+import itertools
+from ctypes import sizeof
 from typing import Any, Callable, List
 
-from ._interface import constant, normal, uniform, zeros
+from ._interface import constant, normal, pl_component_t, pl_option_t, uniform, zeros
 from .data import PacelineWarning, Samples
 from .graph import Graph, Metric, Module, Node, module
 from .library import Error, lib as _lib
+from .loop import Answer, Loop
 from .run import Callback, Component, Model, Result, Run, Trainer, component, fit, save_weights
 
-__all__ = ["Callback", "Component", "Error", "Graph", "Metric", "Model", "Module", "Node", "PacelineWarning", "Result",
-           "Run", "Samples", "Trainer", "component", "constant", "fit", "module", "normal", "save_weights", "uniform",
+__all__ = ["Answer", "Callback", "Component", "Error", "Graph", "Loop", "Metric", "Model", "Module", "Node", "PacelineWarning", "Result",
+           "Run", "Samples", "Trainer", "component", "constant", "fit", "module", "normal", "rank", "save_weights", "uniform",
            "zeros"]
+def rank() -> int:
+    """The index of this process among those that run this program: 0 is the one that prints and writes."""
+    return _lib.pl_rank()
+
+
 _ROLES = (b"optimizer", b"scheduler", b"averaging", b"callback", b"logger")
+
+
+def _options_of(table: Any) -> str:
+    """The options of a component, for a docstring."""
+    address, lines = table.options, []
+    while address:
+        option = pl_option_t.from_address(address)
+        if not option.name:
+            break
+        lines.append(f"    {option.name.decode()} [{(option.fallback or b'must be given').decode()}]: "
+                     + option.help.decode())
+        address += sizeof(pl_option_t)
+    return "\n".join(lines)
 
 
 def __getattr__(name: str) -> Callable[..., Component]:
     """Components of the library by name."""
-    if name.startswith("_") or not any(_lib.pl_component_find(role, name.encode(), None) for role in _ROLES):
-        raise AttributeError(f"paceline has no {name}; pl.component(\"{name}\", …) names a component of a plug-in")
+    for role in _ROLES if not name.startswith("_") else ():
+        address = _lib.pl_component_find(role, name.encode(), None)
+        if not address:
+            continue
 
-    def make(**options: Any) -> Component:
-        return component(name, **options)
-    make.__name__, make.__doc__ = name, f"The component {name}, with its options of `paceline list {name}`."
-    return make
+        def make(**options: Any) -> Component:
+            return component(name, **options)
+        table = pl_component_t.from_address(address)
+        make.__name__ = make.__qualname__ = name
+        make.__doc__ = f"The {role.decode()} {name}: {(table.help or b'').decode()}.\n\n{_options_of(table)}"
+        return make
+    raise AttributeError(f"paceline has no {name}; pl.component(\"{name}\", …) names a component of a plug-in")
 
 
 def __dir__() -> List[str]:
-    return __all__ + ["adamw", "sgd", "adam"]
+    names = list(__all__)
+    for role in _ROLES:
+        for k in itertools.count():
+            address = _lib.pl_component_at(role, k)
+            if not address:
+                break
+            names.append(pl_component_t.from_address(address).name.decode())
+    return names

@@ -14,7 +14,6 @@ import select
 import shutil
 import sys
 import tempfile
-import time
 import weakref
 from ctypes import CFUNCTYPE, POINTER, byref, c_int, c_int64, c_void_p
 from pathlib import Path
@@ -170,6 +169,49 @@ class Model:
         return {name: view.copy() for name, view in views_of(answers.output, answers.count, self).items()}
 
 
+class Engine:
+    """An engine on the thread of the program, which waits for its notifications on a descriptor."""
+
+    def __init__(self) -> None:
+        self.pointer: Any = c_void_p(call(lib.pl_engine_new, None))
+
+    def close(self) -> None:
+        lib.pl_engine_free(self.pointer)
+        self.pointer = None
+
+    def wait(self, is_done: Callable[[], bool], on_interrupt: Optional[Callable[[], None]] = None) -> None:
+        """Delivers notifications until is_done(). on_interrupt takes the first Ctrl-C; any other is raised."""
+        poll = select.poll()
+        poll.register(lib.pl_engine_fd(self.pointer), select.POLLIN)
+        while not is_done():
+            try:
+                poll.poll(1000)
+                lib.pl_engine_dispatch(self.pointer)
+            except KeyboardInterrupt:
+                if not on_interrupt:
+                    raise
+                on_interrupt()
+                on_interrupt = None
+
+    async def arrives(self, is_done: Callable[[], bool]) -> None:
+        """The same in a loop of asyncio."""
+        loop = asyncio.get_running_loop()
+        future: "asyncio.Future[None]" = loop.create_future()
+        descriptor = lib.pl_engine_fd(self.pointer)
+
+        def readable() -> None:
+            lib.pl_engine_dispatch(self.pointer)
+            if is_done() and not future.done():
+                future.set_result(None)
+        if is_done():
+            return
+        loop.add_reader(descriptor, readable)
+        try:
+            await future
+        finally:
+            loop.remove_reader(descriptor)
+
+
 class Run:
     """A run under way: wait() for it, or await it; stop() ends it at its next step."""
 
@@ -179,14 +221,13 @@ class Run:
         self._error: Optional[BaseException] = None
         self._is_done, self._trainer = False, trainer
         self._samples, self._folder = list(samples), folder
-        self._future: Optional["asyncio.Future[Result]"] = None
         self.history: List[Dict[str, Any]] = []
         self._functions = _on_done_t(self._on_done), _on_progress_t(self._on_progress)
-        self._engine = self._options = self._run = None
+        self._options = self._run = None
+        self._engine: Optional[Engine] = Engine()
         try:
-            self._engine = c_void_p(call(lib.pl_engine_new, None))
             self._options = c_void_p(call(lib.pl_options_parse, json.dumps(options).encode(), b"run"))
-            self._run = c_void_p(call(lib.pl_trainer_new, self._engine, self._options))
+            self._run = c_void_p(call(lib.pl_trainer_new, self._engine.pointer, self._options))
             lib.pl_trainer_on_progress(self._run, self._functions[1], None)
             call(function, self._run, *arguments, self._functions[0], None)
         except BaseException:
@@ -195,7 +236,8 @@ class Run:
 
     def _close(self) -> None:
         lib.pl_options_free(self._options)
-        lib.pl_engine_free(self._engine)
+        if self._engine:
+            self._engine.close()
         self._engine = self._options = None
         for samples in self._samples:
             samples.release()
@@ -253,42 +295,21 @@ class Run:
 
     def wait(self) -> Result:
         """The result. Ctrl-C stops the run at its next step, and its result is "stopped"; a second Ctrl-C is raised."""
-        poll, is_stopped = select.poll(), False
         if self._engine:
-            poll.register(lib.pl_engine_fd(self._engine), select.POLLIN)
-        while self._engine and not self._is_done:
             try:
-                poll.poll(1000)
-                lib.pl_engine_dispatch(self._engine)
-            except KeyboardInterrupt:
-                if is_stopped:
-                    self._close()
-                    raise
-                is_stopped = True
-                self.stop("Ctrl-C")
+                self._engine.wait(lambda: self._is_done, lambda: self.stop("Ctrl-C"))
+            except BaseException:
+                self._close()                               # ends the run
+                raise
         return self._finish()
 
     def __await__(self) -> Generator[Any, None, Result]:
-        loop = asyncio.get_running_loop()
-        future: "asyncio.Future[None]" = loop.create_future()
-        if self._is_done:
-            return self._finish()
-        descriptor = lib.pl_engine_fd(self._engine)
-
-        def readable() -> None:
-            lib.pl_engine_dispatch(self._engine)
-            if self._is_done and not future.done():
-                future.set_result(None)
-
-        loop.add_reader(descriptor, readable)
-        try:
-            yield from future.__await__()
-        except asyncio.CancelledError:
-            self._error = None
-            loop.remove_reader(descriptor)
-            self._close()                                   # ends the run
-            raise
-        loop.remove_reader(descriptor)
+        if self._engine:
+            try:
+                yield from self._engine.arrives(lambda: self._is_done).__await__()
+            except BaseException:
+                self._close()
+                raise
         return self._finish()
 
 
@@ -302,7 +323,8 @@ class ProgressLine:
 
     @classmethod
     def if_seen(cls) -> Optional["ProgressLine"]:
-        return cls() if "ipykernel" in sys.modules or (sys.stderr and sys.stderr.isatty()) else None
+        is_seen = "ipykernel" in sys.modules or (sys.stderr and sys.stderr.isatty())
+        return cls() if is_seen and lib.pl_rank() == 0 else None
 
     def __call__(self, report: Mapping[str, Any]) -> None:
         values = "  ".join(f"{name} {value:.4g}" for name, value in report.items() if isinstance(value, float))
@@ -351,19 +373,20 @@ class Trainer:
         self._options.setdefault("enable_progress_bar", False)
 
     def _is_apart(self) -> bool:
-        """Whether ranks are other processes."""
+        """Whether ranks are processes that do not run the program, so that they have no arrays of it."""
         launcher = self._options.get("launcher", "auto")
         launcher = launcher["name"] if isinstance(launcher, Mapping) else launcher
-        return launcher not in ("inline", "auto")
+        return launcher == "spawn"
 
     def run_file(self, data: Data = None, val: Data = None, *, as_text: bool = True) -> Any:
         """The run as text of a run file, for `paceline fit` and C programs; data are those of the file's reader."""
         samples = samples_of(data) if data is not None else None
-        run = self._run(samples, None, {})
+        run = self.run(samples, {})
         run.pop("data", None)
         return json.dumps(run, indent=1) if as_text else run
 
-    def _run(self, samples: Optional[Samples], folder: Optional[str], data: Dict[str, Any]) -> Dict[str, Any]:
+    def run(self, samples: Optional[Samples], data: Dict[str, Any], folder: Optional[str] = None) -> Dict[str, Any]:
+        """The contents of the run file; folder: for first weights."""
         if isinstance(self.module, Module):
             if samples is None:
                 raise TypeError("a module of Python is described for data: pass data=(x, y)")
@@ -400,7 +423,7 @@ class Trainer:
             else:
                 sources = {name: each.register() for name, each in samples.items()}
             data = sources if len(sources) > 1 or "train" not in sources else sources["train"]
-            return Run(self, function, arguments, self._run(first, folder, data), list(samples.values()), folder)
+            return Run(self, function, arguments, self.run(first, data, folder), list(samples.values()), folder)
         except BaseException:
             for each in samples.values():
                 each.release()

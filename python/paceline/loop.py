@@ -1,0 +1,167 @@
+"""loop.py - manual loops: the program decides what happens next, and sends each batch itself"""
+from __future__ import annotations
+
+import json
+import os
+from ctypes import CFUNCTYPE, POINTER, addressof, byref, c_void_p
+from pathlib import Path
+from typing import Any, Dict, Generator, List, Union
+
+import numpy as np
+
+from . import _interface as interface
+from .data import Data, Samples, fields_of
+from .graph import DTYPES
+from .library import Error, call, lib
+from .run import Engine, Trainer, views_of
+
+_on_loop_t = CFUNCTYPE(None, c_void_p, POINTER(interface.pl_loop_result_t), c_void_p)
+
+
+class Answer:
+    """The answer to one call of a loop. wait() for it, or await it; both return the Answer or raise its error.
+
+    loss: the mean over the batch; grad_norm: before clipping; metrics: by name; outputs: of a prediction, [samples, …]
+    each, and of close(), the weights; global_step: optimizer steps done; skipped: what was not finite, or "".
+    """
+
+    def __init__(self, loop: "Loop") -> None:
+        self._loop, self._error, self.is_done = loop, None, False
+        self.loss = self.grad_norm = float("nan")
+        self.metrics: Dict[str, Any] = {}
+        self.outputs: Dict[str, np.ndarray] = {}
+        self.global_step, self.skipped = 0, ""
+        self.function = _on_loop_t(self._take)
+
+    def _take(self, _loop: Any, result: Any, _user: Any) -> None:
+        result = result.contents
+        if result.error.code:
+            self._error = Error.of(result.error)
+        else:
+            self.loss, self.grad_norm, self.global_step = result.loss, result.grad_norm, result.global_step
+            self.metrics, self.skipped = json.loads(result.metrics or b"{}"), (result.skipped or b"").decode()
+            views = views_of(result.output, result.output_count, self)
+            self.outputs = {name: view.copy() for name, view in views.items()}      # valid in here only
+        self.is_done = True
+        self._loop.pending.remove(self)
+
+    def wait(self) -> "Answer":
+        if not self.is_done:
+            self._loop.engine.wait(lambda: self.is_done)
+        if self._error:
+            raise self._error
+        return self
+
+    def __await__(self) -> Generator[Any, None, "Answer"]:
+        if not self.is_done:
+            yield from self._loop.engine.arrives(lambda: self.is_done).__await__()
+        return self.wait()
+
+
+class Loop:
+    """A manual loop. It opens with the first batch, whose fields and shapes all others have.
+
+        with pl.Loop(net(classes=10), optimizer=pl.adamw(lr=1e-3), batch_size=64) as loop:
+            for x, y in stream:
+                print(loop.train((x, y)).wait().loss)
+
+    Options are those of Trainer; batch_size is the maximum of a batch. At most `depth` calls are under way: a further
+    one waits for the oldest. checkpoints: the loop has a folder for them. resume: continues from a checkpoint.
+    """
+
+    def __init__(self, module: Any, *, depth: int = 8, checkpoints: bool = False,
+                 resume: Union[str, Path, None] = None, **options: Any) -> None:
+        self._trainer = Trainer(module, **options)
+        if self._trainer.callbacks:
+            raise Error("PL_EUNSUPPORTED", "a manual loop has no callbacks: act between its calls")
+        self._spec = interface.pl_loop_spec_t(enable_checkpointing=checkpoints, depth=depth,
+                                              resume=os.fsencode(resume) if resume else None)
+        self._depth, self._loop, self._options = depth, None, None
+        self.pending: List[Answer] = []
+        self.engine = Engine()
+
+    def __enter__(self) -> "Loop":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self.engine.pointer:
+            self.close()
+
+    def _open(self, samples: Samples) -> None:
+        names = list(samples.fields)
+        table = (interface.pl_field_t * len(names))()
+        for k, (name, (dtype, shape)) in enumerate(samples.description.items()):
+            table[k] = interface.pl_field_t(name.encode(), DTYPES[dtype], interface.pl_shape_t(len(shape), tuple(shape)))
+        self._spec.field_count, self._spec.field = len(names), addressof(table)
+        while self._spec.targets < len(names) and names[-1 - self._spec.targets] in ("y", "weight"):
+            self._spec.targets += 1
+        run = self._trainer.run(samples, {})
+        self._options = c_void_p(call(lib.pl_options_parse, json.dumps(run).encode(), b"run"))
+        opened = self._answer()
+        self._loop = c_void_p(call(lib.pl_loop_open, self.engine.pointer, self._options, byref(self._spec),
+                                   opened.function, None))
+        opened.wait()
+
+    def _answer(self) -> Answer:
+        while len(self.pending) >= self._depth:
+            oldest = self.pending[0]
+            self.engine.wait(lambda: oldest.is_done)
+        answer = Answer(self)
+        self.pending.append(answer)
+        return answer
+
+    def _send(self, function: Any, data: Data) -> Answer:
+        if not self.engine.pointer:
+            raise Error("PL_ESTATE", "the loop is closed")
+        samples = Samples(fields_of(data))
+        if self._loop is None:
+            self._open(samples)
+        answer = self._answer()
+        try:
+            call(function, self._loop, byref(samples.arrays()), answer.function, None)
+        except Error:
+            self.pending.remove(answer)
+            raise
+        return answer
+
+    def train(self, data: Data) -> Answer:
+        """Trains on a batch; the samples are copied before the call returns."""
+        return self._send(lib.pl_loop_train, data)
+
+    def evaluate(self, data: Data) -> Answer:
+        """Measures a batch with the current weights: metrics as of a validation."""
+        return self._send(lib.pl_loop_evaluate, data)
+
+    def predict(self, data: Data) -> Answer:
+        """Computes the outputs of a batch with the current weights; targets may be missing."""
+        if self._loop is None:
+            raise Error("PL_ESTATE", "the first call of a loop trains or evaluates, because its batch has all fields")
+        return self._send(lib.pl_loop_predict, data)
+
+    def save(self, name: str) -> Answer:
+        """Makes a checkpoint of the state after all calls so far; the loop has checkpoints=True."""
+        answer = self._answer()
+        try:
+            call(lib.pl_loop_save, self._loop, name.encode(), answer.function, None)
+        except Error:
+            self.pending.remove(answer)
+            raise
+        return answer
+
+    def scale_lr(self, factor: float) -> None:
+        """Sets a factor on the learning rate, for batches sent from now on."""
+        call(lib.pl_loop_scale_lr, self._loop, factor)
+
+    def close(self) -> Dict[str, np.ndarray]:
+        """Ends the loop when all calls are done, and returns the weights by name."""
+        weights: Dict[str, np.ndarray] = {}
+        try:
+            if self._loop is not None:
+                answer = Answer(self)
+                self.pending.append(answer)
+                lib.pl_loop_close(self._loop, answer.function, None)
+                weights = answer.wait().outputs
+        finally:
+            lib.pl_options_free(self._options)
+            self.engine.close()
+        return weights
