@@ -28,8 +28,9 @@ from .library import Error, lib as _lib
 from .loop import Answer, Loop
 from .run import Callback, Component, Model, Result, Run, Trainer, component, fit, save_weights
 
-__all__ = ["Answer", "Callback", "Component", "Error", "Graph", "Loop", "Metric", "Model", "Module", "Node", "PacelineWarning", "Result",
-           "Run", "Samples", "Trainer", "component", "constant", "fit", "module", "normal", "rank", "save_weights", "uniform",
+__all__ = ["Answer", "Callback", "Component", "Error", "Graph", "Loop", "Metric", "Model", "Module", "Node", "PacelineWarning",
+           "Result", "Run", "Samples", "Trainer", "component", "constant", "fit", "module", "normal", "rank",
+           "save_weights", "uniform",
            "zeros"]
 def rank() -> int:
     """The index of this process among those that run this program: 0 is the one that prints and writes."""

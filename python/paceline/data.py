@@ -88,7 +88,7 @@ class Samples:
                 if mine is None or (mine.dtype, mine.shape[1:]) != (array.dtype, array.shape[1:]):
                     raise ValueError(f"val: {name} is {mine.dtype} {list(mine.shape[1:])}" * (mine is not None)
                                      + f"val has no {name}" * (mine is None)
-                                     + f", and that of data is {array.dtype} {list(array.shape[1:])}")
+                                     + f", and in data it is {array.dtype} {list(array.shape[1:])}")
         self.source: Optional[str] = None
 
     def _classes_of(self, y: Any) -> Any:

@@ -30,7 +30,7 @@ class Error(Exception):
 
 
 def _load() -> ctypes.CDLL:
-    """The library that PACELINE_LIBRARY names, that of the wheel, or that of the system."""
+    """The library that PACELINE_LIBRARY names, the one of the wheel, or of the system."""
     bundled = Path(__file__).parent / "lib"
     given = os.environ.get("PACELINE_LIBRARY")
     if not given and (bundled / "order.txt").exists():

@@ -91,7 +91,8 @@ class Loop:
         names = list(samples.fields)
         table = (interface.pl_field_t * len(names))()
         for k, (name, (dtype, shape)) in enumerate(samples.description.items()):
-            table[k] = interface.pl_field_t(name.encode(), DTYPES[dtype], interface.pl_shape_t(len(shape), tuple(shape)))
+            sizes = interface.pl_shape_t(len(shape), tuple(shape))
+            table[k] = interface.pl_field_t(name.encode(), DTYPES[dtype], sizes)
         self._spec.field_count, self._spec.field = len(names), addressof(table)
         while self._spec.targets < len(names) and names[-1 - self._spec.targets] in ("y", "weight"):
             self._spec.targets += 1
