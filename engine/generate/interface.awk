@@ -335,7 +335,7 @@ function take_function(name,    list, count, k, m, base, after, kind) {
         kind = base == "pl_node_t" ? "nodes" : base == "int" ? "ints" : base == "int64_t" ? "i64s" \
             : base == "double" ? "reals" : ""
         if (base == "pl_graph_t") {
-            called = called "r->g"
+            called = called "calls_->g"
         } else if (m[3] == "format" && after[1] == "...") {
             add_argument("text", "name", 1, base, "name", "")
             called = called "\"%s\", name"
@@ -370,10 +370,11 @@ function take_function(name,    list, count, k, m, base, after, kind) {
 
 # ---- writing: records ----
 
-# The call of a function: all arguments are read, then it is called if all of them could be.
+# The call of a function: all arguments are read, then it is called if all of them could be.  No parameter ends with
+# an underscore.
 function write_call(name,    short, k, list, a, place, local, first) {
     short = substr(name, 4)
-    printf "static void call_%s(pl_recorded_t *r)\n{\n", short
+    printf "static void call_%s(pl_recorded_t *calls_)\n{\n", short
     if (counted_options)
         printf "    %s options = {0};\n", options_type
     first = ""
@@ -381,7 +382,7 @@ function write_call(name,    short, k, list, a, place, local, first) {
         a = argument_name[k]
         place = argument_place[k]
         kind = argument[k]
-        list = "r, \"" a "\", " (argument_required[k] ? "true" : "false") ", "
+        list = "calls_, \"" a "\", " (argument_required[k] ? "true" : "false") ", "
         if (first == "" && kind == "node" && argument_required[k])
             first = place
         if (kind == "text")
@@ -393,7 +394,7 @@ function write_call(name,    short, k, list, a, place, local, first) {
         } else if (argument_extra[k] == "ranked") {
             printf "    size_t %s_count = 0;\n", place
             printf "    %s *%s = pl_recorded_%s(%s&%s_count);\n", argument_type[k], place, kind, list, place
-            printf "    pl_recorded_is_of_rank(r, \"%s\", %s_count, %s);\n", a, place, first
+            printf "    pl_recorded_is_of_rank(calls_, \"%s\", %s_count, %s);\n", a, place, first
         } else if (kind == "i64s")
             printf "    pl_recorded_numbers(%s%s, %s);\n", list, place, argument_extra[k]
         else if (argument_extra[k] == "pointer") {
@@ -413,11 +414,11 @@ function write_call(name,    short, k, list, a, place, local, first) {
             printf "    pl_recorded_%s(%s&%s);\n", kind, list, place
         }
     }
-    print "    if (!pl_recorded_is_ready(r))\n        return;"
+    print "    if (!pl_recorded_is_ready(calls_))\n        return;"
     if (result[name] == "void")
         printf "    %s(%s);\n", name, called
     else
-        printf "    r->result.%s = %s(%s);\n", result[name] == "pl_node_t" ? "node" : "metric", name, called
+        printf "    calls_->result.%s = %s(%s);\n", result[name] == "pl_node_t" ? "node" : "metric", name, called
     print "}\n"
 }
 
@@ -451,7 +452,7 @@ function write_record(    k, m, name, list, count, kind, row) {
         table = table "    {\"" substr(name, 4) "\", PL_RECORDED_" kind ", call_" substr(name, 4) ", {" row "NULL}},\n"
     }
     printf "static const pl_recorded_function_t recorded_functions[] = {\n%s};\n", table
-    print "\nstatic void init_read(pl_recorded_t *r, const char *rule, const double *a, size_t count, pl_init_rule_t *init)\n{"
+    print "\nstatic void init_read(pl_recorded_t *calls_, const char *rule, const double *a, size_t count, pl_init_rule_t *init)\n{"
     for (k = 1; k <= functions; k++) {
         name = function_name[k]
         if (result[name] != "pl_init_rule_t")
@@ -460,7 +461,7 @@ function write_record(    k, m, name, list, count, kind, row) {
         printf "    if (!strcmp(rule, \"%s\") && count == %d) {\n        *init = %s(%s);\n        return;\n    }\n",
             substr(name, 4), count, name, count ? "a[0]" : ""
     }
-    print "    pl_recorded_fail(r, \"an initialization is {\\\"normal\\\": 0.02} or another of paceline.h, not \\\"%s\\\" \""
+    print "    pl_recorded_fail(calls_, \"an initialization is {\\\"normal\\\": 0.02} or another of paceline.h, not \\\"%s\\\" \""
     print "                      \"of %zu numbers\", rule, count);\n}"
 }
 
