@@ -71,10 +71,8 @@ function read_line(line,    at, end) {
         if (in_comment) {
             end = index(line, "*/")
             comment = comment " " trimmed(end ? substr(line, 1, end - 1) : line)
-            if (!end)
-                return
-            in_comment = 0
-            line = substr(line, end + 2)
+            if (!end) return
+            in_comment = 0; line = substr(line, end + 2)
             if (trimmed(statement) == "") {
                 gsub(/ \*( |$)/, " ", comment)
                 gsub(/ +/, " ", comment)
@@ -84,8 +82,7 @@ function read_line(line,    at, end) {
         }
         at = index(line, "/*")
         read_code(at ? substr(line, 1, at - 1) : line)
-        if (!at)
-            return
+        if (!at) return
         in_comment = 1
         comment = ""
         line = substr(line, at + 2)
@@ -94,8 +91,7 @@ function read_line(line,    at, end) {
 
 function read_code(code,    k, c) {
     for (k = 1; k <= length(code); k++) {
-        c = substr(code, k, 1)
-        statement = statement c
+        c = substr(code, k, 1); statement = statement c
         depth += (c == "{") - (c == "}")
         if (c == ";" && depth == 0) {
             read_statement(trimmed(substr(statement, 1, length(statement) - 1)))
@@ -114,18 +110,15 @@ function read_macro(text,    name, rest, entry) {
         pattern = text
         return
     }
-    if (text !~ /^# ?define PL_[A-Z_0-9]+/)
-        return
+    if (text !~ /^# ?define PL_[A-Z_0-9]+/) return
     match(text, /PL_[A-Z_0-9]+/)
     name = substr(text, RSTART, RLENGTH)
     rest = trimmed(substr(text, RSTART + RLENGTH))
     if (rest ~ /^-?[0-9]+$/ || rest ~ /^"[^"]*"$/)
         constant[name] = rest
-    if (substr(rest, 1, 3) != "(X)")
-        return
+    if (substr(rest, 1, 3) != "(X)") return
     while (match(rest, / X\([A-Za-z_0-9]+, [^,)]*/)) {
-        entry = substr(rest, RSTART + 3, RLENGTH - 3)
-        rest = substr(rest, RSTART + RLENGTH)
+        entry = substr(rest, RSTART + 3, RLENGTH - 3); rest = substr(rest, RSTART + RLENGTH)
         x_count[name]++
         x_name[name, x_count[name]] = substr(entry, 1, index(entry, ",") - 1)
         x_second[name, x_count[name]] = substr(entry, index(entry, ",") + 2)
@@ -161,8 +154,7 @@ function read_enum(type, body,    part, count, k, m, name, value, list) {
     for (k = 1; k <= count; k++) {
         part[k] = trimmed(part[k])
         if (match(part[k], /PL_[A-Z_]+\(PL_X\)/)) {
-            list = substr(part[k], RSTART, RLENGTH - 6)
-            name = pattern
+            list = substr(part[k], RSTART, RLENGTH - 6); name = pattern
             sub(/^[^)]*\) /, "", name)
             sub(/##.*$/, "", name)
             for (m = 1; m <= x_count[list]; m++) {
@@ -171,8 +163,7 @@ function read_enum(type, body,    part, count, k, m, name, value, list) {
             }
             part[k] = trimmed(substr(part[k], RSTART + RLENGTH))
         }
-        if (part[k] !~ /^PL_[A-Za-z_0-9]+/)
-            continue
+        if (part[k] !~ /^PL_[A-Za-z_0-9]+/) continue
         match(part[k], /^PL_[A-Za-z_0-9]+/)
         name = substr(part[k], 1, RLENGTH)
         value = index(part[k], "=") ? trimmed(substr(part[k], index(part[k], "=") + 1)) : value + 1
@@ -186,8 +177,7 @@ function read_enum(type, body,    part, count, k, m, name, value, list) {
 function add_number(type, name, value,    stem, short) {
     number[++numbers] = name
     number_value[name] = value
-    short = tolower(substr(name, 4))
-    stem = type
+    short = tolower(substr(name, 4)); stem = type
     sub(/^pl_/, "", stem)
     sub(/_t$/, "", stem)
     if (index(short, stem "_") == 1)
@@ -197,15 +187,13 @@ function add_number(type, name, value,    stem, short) {
 
 # Members as "type|*|name|count", joined by newlines.
 function read_struct(type, body,    part, count, k, base, rest, list, m, many, star, name, size) {
-    if (body ~ /union|PL_COMPONENT/ && body !~ /^ *PL_COMPONENT;/)
-        return
+    if (body ~ /union|PL_COMPONENT/ && body !~ /^ *PL_COMPONENT;/) return
     sub(/^ *PL_COMPONENT;/, "const char *name; const char *help; size_t size; const void *options; " \
         "const char *(*check)(void);", body)
     count = split(body, part, ";")
     for (k = 1; k <= count; k++) {
         rest = trimmed(part[k])
-        if (rest == "")
-            continue
+        if (rest == "") continue
         if (rest ~ /^enum \{/) {
             sub(/^enum \{[^}]*\}/, "int", rest)
         } else if (rest ~ /\(\*[a-z_0-9]+\)\(/) {
@@ -224,8 +212,7 @@ function read_struct(type, body,    part, count, k, base, rest, list, m, many, s
                 star = star "*"
             size = ""
             if (match(name, /\[[A-Z_0-9]+\]$/)) {
-                size = substr(name, RSTART + 1, RLENGTH - 2)
-                name = substr(name, 1, RSTART - 1)
+                size = substr(name, RSTART + 1, RLENGTH - 2); name = substr(name, 1, RSTART - 1)
             }
             add_member(type, base, star, name, size)
         }
@@ -241,10 +228,8 @@ function add_member(type, base, star, name, size) {
 # A function: its result, and its parameters as "type|*|name|const".
 function read_function(text,    name, head, args, part, count, k, one, type, star, constness) {
     sub(/ PL_PRINTF\([0-9, ]*\)$/, "", text)
-    if (!match(text, /[a-z_0-9]+\(/))
-        return
-    name = substr(text, RSTART, RLENGTH - 1)
-    head = trimmed(substr(text, 1, RSTART - 1))
+    if (!match(text, /[a-z_0-9]+\(/)) return
+    name = substr(text, RSTART, RLENGTH - 1); head = trimmed(substr(text, 1, RSTART - 1))
     args = substr(text, RSTART + RLENGTH)
     sub(/\)$/, "", args)
     while (match(args, /\(\*[a-z_0-9]*\)\([^()]*\)/) )      # a parameter that is a function
@@ -305,8 +290,7 @@ function take_options(type, place,    list, count, k, m, base) {
         else if (m[2] == "*" && base == "char")
             add_argument("text", m[3], 0, base, place "." m[3], "")
         else if (m[2] == "" && base in is_struct) {
-            if (!take_options(base, place "." m[3]))
-                return 0
+            if (!take_options(base, place "." m[3])) return 0
         } else
             return 0
     }
@@ -322,11 +306,9 @@ function take_function(name,    list, count, k, m, base, after, kind) {
     if (function_section[name] != "Graphs" || name ~ /^pl_(graph_fail|shape|shape_of|dim|has_input)$/)
         return 0
     base = result[name] in alias ? alias[result[name]] : result[name]
-    if (base != "pl_node_t" && base != "pl_metric_t" && base != "void")
-        return 0
+    if (base != "pl_node_t" && base != "pl_metric_t" && base != "void") return 0
     count = split(parameters[name], list, "\n")
-    if (list[1] !~ /^(pl_graph_t\|\*|pl_node_t\||pl_loss_t\|)/)
-        return 0
+    if (list[1] !~ /^(pl_graph_t\|\*|pl_node_t\||pl_loss_t\|)/) return 0
     for (k = 1; k <= count; k++) {
         split(list[k], m, "|")
         split(k < count ? list[k + 1] : "||", after, "|")
@@ -359,8 +341,7 @@ function take_function(name,    list, count, k, m, base, after, kind) {
         } else if (m[2] == "*" && m[4] == "const" && base in is_struct && base ~ /_options_t$/) {
             options_type = base
             counted_options++
-            if (!take_options(base, m[3]))
-                return 0
+            if (!take_options(base, m[3])) return 0
             called = called "&" m[3]
         } else
             return 0
@@ -379,8 +360,7 @@ function write_call(name,    short, k, list, a, place, local, first) {
         printf "    %s options = {0};\n", options_type
     first = ""
     for (k = 1; k <= arguments; k++) {
-        a = argument_name[k]
-        place = argument_place[k]
+        a = argument_name[k]; place = argument_place[k]
         kind = argument[k]
         list = "calls_, \"" a "\", " (argument_required[k] ? "true" : "false") ", "
         if (first == "" && kind == "node" && argument_required[k])
@@ -442,8 +422,7 @@ function write_record(    k, m, name, list, count, kind, row) {
         }
     for (k = 1; k <= functions; k++) {
         name = function_name[k]
-        if (!take_function(name))
-            continue
+        if (!take_function(name)) continue
         write_call(name)
         row = ""
         for (m = 1; m <= arguments; m++)
@@ -455,8 +434,7 @@ function write_record(    k, m, name, list, count, kind, row) {
     print "\nstatic void init_read(pl_recorded_t *calls_, const char *rule, const double *a, size_t count, pl_init_rule_t *init)\n{"
     for (k = 1; k <= functions; k++) {
         name = function_name[k]
-        if (result[name] != "pl_init_rule_t")
-            continue
+        if (result[name] != "pl_init_rule_t") continue
         count = parameters[name] == "" ? 0 : split(parameters[name], list, "\n")
         printf "    if (!strcmp(rule, \"%s\") && count == %d) {\n        *init = %s(%s);\n        return;\n    }\n",
             substr(name, 4), count, name, count ? "a[0]" : ""
@@ -489,8 +467,7 @@ function write_struct(type,    list, count, k, m, rows) {
     count = split(members[type], list, "\n")
     for (k = 1; k <= count; k++) {
         split(list[k], m, "|")
-        if (python_type(m[1], m[2], m[4], 1) == "")
-            return
+        if (python_type(m[1], m[2], m[4], 1) == "") return
         rows = rows "        (\"" m[3] "\", " python_type(m[1], m[2], m[4], 1) "),\n"
     }
     printf "class %s(Structure):\n    _fields_ = [\n%s    ]\n\n\n", type, rows
@@ -503,11 +480,9 @@ function write_prototype(name,    list, count, k, m, row, type, head, star) {
     count = split(parameters[name], list, "\n")
     for (k = 1; k <= count; k++) {
         split(list[k], m, "|")
-        if (m[1] == "...")
-            break
+        if (m[1] == "...") break
         type = m[1] == "char" && m[4] == "" ? "c_void_p" : python_type(m[1], m[2], "", 0)
-        if (type == "" || (m[2] == "" && m[1] in is_struct && !(m[1] in written)))
-            return
+        if (type == "" || (m[2] == "" && m[1] in is_struct && !(m[1] in written))) return
         row = row (k == 1 ? "" : ", ") type
     }
     head = result[name]
@@ -526,8 +501,7 @@ function is_owned(name) {
 # A method of the graph: the function's own arguments in order, options by name.
 function write_method(name, as,    k, text, calls, a, type, has_star, key, value) {
     for (k = 1; k <= arguments; k++) {
-        a = argument_name[k]
-        type = hint[argument[k]]
+        a = argument_name[k]; type = hint[argument[k]]
         key = as "." a
         if (!argument_required[k]) {
             text = text (has_star ? "" : ", *") ", " safe(a) ": Optional[" type "] = None"
@@ -596,8 +570,7 @@ function write_python(    k, name, m, list, count) {
     print "\ndef _rule(name: str, *values: float) -> Init:\n    return {name: list(values)}\n\n"
     for (k = 1; k <= functions; k++) {
         name = function_name[k]
-        if (result[name] != "pl_init_rule_t")
-            continue
+        if (result[name] != "pl_init_rule_t") continue
         split(parameters[name] == "" ? "||" : parameters[name], m, "|")
         printf "def %s(%s) -> Init:\n", substr(name, 4), m[3] == "" ? "" : m[3] ": float"
         write_doc(name, "    ")
@@ -611,8 +584,7 @@ function write_python(    k, name, m, list, count) {
     print "    def _values(self, x: Sequence[Value]) -> Any:\n        raise NotImplementedError\n"
     for (k = 1; k <= functions; k++) {
         name = function_name[k]
-        if (!take_function(name) || (name "_with") in parameters)
-            continue
+        if (!take_function(name) || (name "_with") in parameters) continue
         count = sub(/_with$/, "", name)
         write_method(function_name[k], substr(name, 4))
     }
