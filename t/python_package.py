@@ -374,6 +374,50 @@ def a_program_drives_its_own_loop():
     ok("its answers can be awaited", losses[2] < losses[0])
 
 
+def batches():
+    return [(x[at:at + 40], y[at:at + 40]) for at in range(0, 600, 40)]
+
+
+def tasks_wait_for_one_loop_together():
+    async def together():
+        with pl.Loop(net(classes=2), batch_size=40, **common) as loop:
+            return await asyncio.wait_for(asyncio.gather(*(loop.train(batch) for batch in batches())), 60)
+    answers = asyncio.run(together())
+    ok("each gets its own answer", [answer.global_step for answer in answers] == list(range(1, 16)))
+
+
+def a_loop_equals_a_run_and_resumes():
+    options = {"batch_size": 40, "shuffle": False, "optimizer": pl.adamw(lr=1e-2), **common}
+    run = pl.fit(net(classes=2), (x, y), max_epochs=1, **options)
+    with pl.Loop(net(classes=2), checkpoints=True, run_name="loop", **options) as loop:
+        for batch in batches():
+            loop.train(batch)
+        loop.save("here")
+        before = loop.evaluate(batches()[0])
+        weights = loop.close()
+    ok("the same batches give the same bits", all((weights[name] == run.weights[name]).all() for name in weights))
+    with pl.Loop(net(classes=2), resume=Path(folder, "loop", "checkpoints", "here"), **options) as loop:
+        ok("a checkpoint has them", loop.evaluate(batches()[0]).wait().loss == before.loss)
+        ok("and the number of steps", loop.train(batches()[1]).wait().global_step == 16)
+
+
+def a_step_that_fails_is_heard_of():
+    bad = np.full((4, 2), np.nan, np.float32), y[:4]
+    options = {"batch_size": 40, **common}
+    with pl.Loop(net(classes=2), **options) as loop:
+        like("by waiting for it", str(raised(loop.train(bad).wait, pl.Error)), "finite")
+        ok("the next is right", loop.train(batches()[0]).wait().loss > 0)
+    loop = pl.Loop(net(classes=2), **options)
+    loop.train(bad)
+    like("or else at the end", str(raised(loop.close, pl.Error)), "finite")
+
+    def stops():
+        with pl.Loop(net(classes=2), **options) as loop:
+            loop.train(bad)
+            raise KeyError("mine")
+    ok("an error of the program comes first", raised(stops, KeyError).args == ("mine",))
+
+
 def ranks_are_processes_without_python_in_their_loop():
     program = f"""
 import sys
@@ -434,6 +478,9 @@ ctrl_c_stops_at_a_step()
 a_run_is_awaited()
 a_run_resumes_and_weights_go_in(first_run)
 a_program_drives_its_own_loop()
+tasks_wait_for_one_loop_together()
+a_loop_equals_a_run_and_resumes()
+a_step_that_fails_is_heard_of()
 ranks_are_processes_without_python_in_their_loop()
 components_have_docstrings()
 print(f"1..{count}")

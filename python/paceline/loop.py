@@ -44,11 +44,14 @@ class Answer:
             self.outputs = {name: view.copy() for name, view in views.items()}      # valid in here only
         self.is_done = True
         self._loop.pending.remove(self)
+        if self._error:
+            self._loop.failed.append(self)
 
     def wait(self) -> "Answer":
         if not self.is_done:
             self._loop.engine.wait(lambda: self.is_done)
         if self._error:
+            self._loop.failed = [each for each in self._loop.failed if each is not self]
             raise self._error
         return self
 
@@ -66,7 +69,7 @@ class Loop:
                 print(loop.train((x, y)).wait().loss)
 
     Options are those of Trainer; batch_size is the maximum of a batch. At most `depth` calls are under way: a further
-    one waits for the oldest. checkpoints: the loop has a folder for them. resume: continues from a checkpoint.
+    one waits for the oldest. Errors of calls that were not waited for are raised by close(). checkpoints: the loop has a folder for them. resume: continues from a checkpoint.
     """
 
     def __init__(self, module: Any, *, depth: int = 8, checkpoints: bool = False,
@@ -78,14 +81,19 @@ class Loop:
                                               resume=os.fsencode(resume) if resume else None)
         self._depth, self._loop, self._options = depth, None, None
         self.pending: List[Answer] = []
+        self.failed: List[Answer] = []                      # whose errors the program has not taken
         self.engine = Engine()
 
     def __enter__(self) -> "Loop":
         return self
 
-    def __exit__(self, *_: Any) -> None:
-        if self.engine.pointer:
-            self.close()
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        try:
+            if self.engine.pointer:
+                self.close()
+        except Error:
+            if not kind:                                    # otherwise the program's own error is the one to see
+                raise
 
     def _open(self, samples: Samples) -> None:
         names = list(samples.fields)
@@ -154,7 +162,10 @@ class Loop:
         call(lib.pl_loop_scale_lr, self._loop, factor)
 
     def close(self) -> Dict[str, np.ndarray]:
-        """Ends the loop when all calls are done, and returns the weights by name."""
+        """Ends the loop when all calls are done, and returns the weights by name.
+
+        Raises the first error of a call whose answer was not waited for.
+        """
         weights: Dict[str, np.ndarray] = {}
         try:
             if self._loop is not None:
@@ -165,4 +176,6 @@ class Loop:
         finally:
             lib.pl_options_free(self._options)
             self.engine.close()
+        for failed in self.failed[:1]:
+            failed.wait()
         return weights

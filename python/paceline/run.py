@@ -17,7 +17,7 @@ import tempfile
 import weakref
 from ctypes import CFUNCTYPE, POINTER, byref, c_int, c_int64, c_void_p
 from pathlib import Path
-from typing import Any, Callable, Dict, Generator, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Generator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -174,6 +174,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.pointer: Any = c_void_p(call(lib.pl_engine_new, None))
+        self._waiting: List[Tuple[Callable[[], bool], "asyncio.Future[None]"]] = []
 
     def close(self) -> None:
         lib.pl_engine_free(self.pointer)
@@ -194,22 +195,26 @@ class Engine:
                 on_interrupt = None
 
     async def arrives(self, is_done: Callable[[], bool]) -> None:
-        """The same in a loop of asyncio."""
+        """The same in a loop of asyncio, where several tasks may wait at once."""
         loop = asyncio.get_running_loop()
         future: "asyncio.Future[None]" = loop.create_future()
-        descriptor = lib.pl_engine_fd(self.pointer)
-
-        def readable() -> None:
-            lib.pl_engine_dispatch(self.pointer)
-            if is_done() and not future.done():
-                future.set_result(None)
         if is_done():
             return
-        loop.add_reader(descriptor, readable)
+        if not self._waiting:                               # one reader, for all that wait
+            loop.add_reader(lib.pl_engine_fd(self.pointer), self._readable)
+        self._waiting.append((is_done, future))
         try:
             await future
         finally:
-            loop.remove_reader(descriptor)
+            self._waiting.remove((is_done, future))
+            if not self._waiting and self.pointer:
+                loop.remove_reader(lib.pl_engine_fd(self.pointer))
+
+    def _readable(self) -> None:
+        lib.pl_engine_dispatch(self.pointer)
+        for is_done, future in self._waiting:
+            if is_done() and not future.done():
+                future.set_result(None)
 
 
 class Run:
