@@ -42,26 +42,6 @@ for cell in json.load(open(sys.argv[1]))["cells"]:
     ok "with acc 0.95" awk '$1 == "acc" { exit !($2 + 0 >= 0.95) }' <<<"$out"
 }
 
-the_wheel_stands_alone() {
-    if ! "$python" -c 'import pip' 2>/dev/null || ! command -v objdump >/dev/null; then
-        skip "no pip or objdump here"
-        return
-    fi
-    try env PACELINE_BUILD="$builddir" PYTHONPATH="$srcdir/python" "$python" -c \
-        'import build_package; print(build_package.build_wheel("."))'
-    is "$status$err" 0 "it is built from the standard library alone"
-    try "$python" -m pip install -q --no-index --no-deps --target alone "$out"
-    is "$status" 0 "it is installed without a network"
-    try env -u PACELINE_LIBRARY -u PACELINE_PLUGIN_PATH PYTHONPATH="$folder/alone" "$python" -c '
-import paceline, re
-print(all("/alone/" in line for line in open("/proc/self/maps") if re.search("paceline|zmq|jansson|event_core", line)))
-print(paceline.component("mlp") and bool(paceline._lib.pl_component_find(b"module", b"mlp", None)))'
-    is "$status$out$err" $'0True\nTrue' "it uses its own libraries and modules"
-    try env -u PACELINE_LIBRARY -u PACELINE_PLUGIN_PATH PYTHONPATH="$folder/alone" "$python" \
-        "$srcdir/examples/python/train.py"
-    is "$status" 0 "and trains with them"
-}
-
 if ! python_with numpy; then
     skip "no Python with NumPy here"
 elif [ -n "$(sanitized)" ]; then
@@ -72,6 +52,5 @@ else
     run the_package_works trains
     run the_example_trains trains
     run the_notebook_runs trains
-    run the_wheel_stands_alone trains
 fi
 done_testing

@@ -401,7 +401,7 @@ def a_loop_equals_a_run_and_resumes():
         ok("and the number of steps", loop.train(batches()[1]).wait().global_step == 16)
 
 
-def a_step_that_fails_is_heard_of():
+def a_step_that_fails_is_reported():
     bad = np.full((4, 2), np.nan, np.float32), y[:4]
     options = {"batch_size": 40, **common}
     with pl.Loop(net(classes=2), **options) as loop:
@@ -480,7 +480,7 @@ a_run_resumes_and_weights_go_in(first_run)
 a_program_drives_its_own_loop()
 tasks_wait_for_one_loop_together()
 a_loop_equals_a_run_and_resumes()
-a_step_that_fails_is_heard_of()
+a_step_that_fails_is_reported()
 ranks_are_processes_without_python_in_their_loop()
 components_have_docstrings()
 print(f"1..{count}")

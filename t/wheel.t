@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# wheel.t - tests of the wheel: it brings the library, and needs NumPy alone
+#
+# WHEEL_PYTHONS="python3.8 python3.13" names the interpreters, into whose environments pip installs NumPy from its
+# index; without it the oldest and the newest interpreter of PATH that have NumPy lend it to the environment.
+. "$(dirname "$0")/tap.sh"
+
+# The interpreters to test with: those that are given, or the first and the last that work.
+pythons() {
+    local version python found=()
+    if [ -n "${WHEEL_PYTHONS-}" ]; then
+        read -ra found <<<"$WHEEL_PYTHONS"
+    else
+        for version in {8..19}; do
+            for python in "python3.$version" "/usr/bin/python3.$version"; do
+                "$python" -c 'import numpy, venv, ensurepip' 2>/dev/null && found+=("$python") && break
+            done
+        done
+        [ ${#found[@]} -gt 2 ] && found=("${found[0]}" "${found[-1]}")
+    fi
+    echo "${found[@]}"
+}
+
+# environment PYTHON - a new environment in ./env, with the wheel
+environment() {
+    rm -rf env
+    if [ -n "${WHEEL_PYTHONS-}" ]; then
+        "$1" -m venv env && env/bin/pip install -q --disable-pip-version-check numpy
+    else
+        "$1" -m venv --system-site-packages env
+    fi && env/bin/pip install -q --disable-pip-version-check --no-index --no-deps wheel/*.whl
+}
+
+a_wheel_is_made_without_a_network() {
+    try env PYTHONPATH="$srcdir/python" PACELINE_BUILD="$builddir" "$1" -c '
+import os, build_package
+os.makedirs("wheel")
+print(build_package.build_wheel("wheel"))'
+    is "$status$err" 0 "it is made"
+    like "$out" '^paceline-[0-9.]+-py3-none-linux_x86_64\.whl$' "its name has version and platform"
+    "$1" -m zipfile -l "wheel/$out" >files
+    for file in paceline/_interface.py paceline/py.typed paceline/lib/libpaceline.so.0 'libzmq' 'dist-info/RECORD'; do
+        ok "it has $file" grep -q "$file" files
+    done
+}
+
+an_environment_has_all_it_needs() {
+    ok "$1: pip installs it" environment "$1"
+    # Libraries of the system are not looked at: those of the wheel are loaded already.
+    try env -i PATH="$PATH" HOME="$folder" env/bin/python -c '
+import os, sys
+import numpy as np, paceline as pl
+
+@pl.module
+def net(g, hidden=8, classes=2):
+    h = g.linear("fc2", g.relu(g.linear("fc1", g.input("x"), hidden)), classes)
+    g.output("logits", h)
+    g.loss(g.cross_entropy(h, g.input("y")))
+
+x = np.random.default_rng(1).uniform(-1, 1, (400, 2)).astype(np.float32)
+y = (x.sum(1) > 0).astype(np.int64)
+options = {"max_epochs": 20, "optimizer": pl.adamw(lr=1e-2), "default_root_dir": sys.argv[1], "progress": False}
+result = pl.fit(net, (x, y), **options)
+print("right", (result.predict(x).argmax(1) == y).mean() > 0.9)
+apart = pl.fit(net, (x, y), strategy="ddp", devices=2, launcher="spawn", **options)
+print("apart", apart.status)
+print("plug-in", pl.fit(pl.component("mlp", hidden=[8]), (x, y), **options).status)
+maps = open("/proc/self/maps").read()
+for name in ("libpaceline", "libzmq", "libevent"):
+    print(name, {os.path.realpath(line.split()[-1]).startswith(os.path.realpath(sys.prefix))
+                 for line in maps.splitlines() if name in line})
+' "$folder/$1"
+    is "$status" 0 "$1: a program trains"
+    like "$out" '^right True' "$1: and predicts"
+    like "$out" '^apart ok' "$1: ranks are started from the environment"
+    like "$out" '^plug-in ok' "$1: the modules of the wheel are found"
+    for name in libpaceline libzmq libevent; do
+        like "$out" "^$name \\{True\\}" "$1: $name comes from the wheel"
+    done
+}
+
+the_oldest_python_can_read_the_package() {
+    try "$1" -c '
+import ast, glob, sys
+for path in glob.glob(sys.argv[1] + "/python/paceline/*.py") + [sys.argv[2] + "/python-package/paceline/_interface.py"]:
+    ast.parse(open(path).read(), path, feature_version=(3, 8))' "$srcdir" "$builddir"
+    is "$status$err" 0 "Python 3.8 can parse it"
+}
+
+read -ra found < <(pythons)
+if [ ${#found[@]} = 0 ]; then
+    skip "no Python with NumPy, venv and pip here"
+elif [ -n "$(sanitized)" ]; then
+    skip "Python without the sanitizer cannot load the library"
+else
+    export PYTHONDONTWRITEBYTECODE=1
+    echo "# ${found[*]}"
+    the_oldest_python_can_read_the_package "${found[0]}"
+    a_wheel_is_made_without_a_network "${found[0]}"
+    for python in "${found[@]}"; do
+        an_environment_has_all_it_needs "$python"
+    done
+fi
+done_testing
