@@ -213,6 +213,10 @@ def data_come_in_many_forms():
     ok("to the same result", (wide.predict(x) == fit(max_epochs=2).predict(x)).all())
     names = fit(data=(x, np.array(["out", "in"])[y]), max_epochs=1)
     ok("texts are classes", names.class_names == ["in", "out"] and names.predict(x).shape == (600, 2))
+    truths = [fit(data=(x, y.astype(kind)), max_epochs=2) for kind in (bool, np.uint8)]
+    ok("bool and uint8 are classes", all((truth.predict(x) == wide.predict(x)).all() for truth in truths))
+    like("a target that is missing is refused", str(raised(lambda: fit(data=(x[:3], np.array(["a", None, "b"]))))),
+         "y has no value for 1 of 3 samples")
     pairs = fit(data=((x[k], y[k]) for k in range(600)), max_epochs=2)
     ok("an iterator gives samples", (pairs.predict(x) == wide.predict(x)).all())
 

@@ -92,11 +92,19 @@ class Samples:
         self.source: Optional[str] = None
 
     def _classes_of(self, y: Any) -> Any:
-        """Texts as numbers of classes, in the order of their names."""
-        y = y.to_numpy() if hasattr(y, "to_numpy") and not hasattr(y, "columns") else y
+        """Texts as numbers of classes, in the order of their names; bool and uint8 as int64."""
+        if hasattr(y, "to_numpy") and not hasattr(y, "columns"):
+            y = y.to_numpy()
+        elif hasattr(y, "detach") and hasattr(y, "cpu"):
+            y = y.detach().cpu().numpy()
         y = np.asarray(y) if isinstance(y, (list, tuple)) else y
+        if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.name in ("bool", "uint8"):
+            return y.astype(np.int64)                       # losses take classes as int32 or int64
         if not isinstance(y, np.ndarray) or y.dtype.kind not in "OUS":
             return y
+        missing = sum(not isinstance(value, str) and str(value) in ("None", "nan", "<NA>", "NaT") for value in y.tolist())
+        if missing:
+            raise ValueError(f"y has no value for {missing} of {len(y)} samples: leave those samples out")
         names = y.astype(str)
         if self.class_names is None:
             self.class_names = sorted(set(names.tolist()))

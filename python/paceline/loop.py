@@ -69,7 +69,7 @@ class Loop:
                 print(loop.train((x, y)).wait().loss)
 
     Options are those of Trainer; batch_size is the maximum of a batch. At most `depth` calls are under way: a further
-    one waits for the oldest. Errors of calls that were not waited for are raised by close(). checkpoints: the loop has a folder for them. resume: continues from a checkpoint.
+    one waits for the oldest. checkpoints: the loop has a folder for them. resume: continues from a checkpoint.
     """
 
     def __init__(self, module: Any, *, depth: int = 8, checkpoints: bool = False,
