@@ -1458,22 +1458,23 @@ PL_API pl_node_t pl_softmax(pl_graph_t *g, pl_node_t x);
 /* Dropout. Training: zero with probability p, otherwise scaled by 1/(1-p). Other stages:
  * the identity. */
 PL_API pl_node_t pl_dropout(pl_graph_t *g, pl_node_t x, double p);
-/* Scaled dot-product attention, softmax(q k^T scale + bias) v: q [B, heads, T, d], k and v
- * [B, heads, S, d] -> [B, heads, T, d]. k and v may have fewer heads, of which the first
- * serves the first queries, and so on (grouped queries). */
+/* Scaled dot-product attention, softmax(q k^T scale + bias) v: q [B, heads, T, d], k and
+ * v [B, heads, S, d] -> [B, heads, T, d]. k and v may have fewer heads, of which the
+ * first serves the first queries, and so on (grouped queries). */
 typedef struct pl_attention_options {
-    bool causal;               /* query i attends to keys 0 to i, also where T is not S, as
-                                  in PyTorch; so padding after a sample is ignored */
+    bool causal;               /* query i attends to keys 0 to i, also where T is not S,
+                                  as in PyTorch; so padding after a sample is ignored */
     double dropout;            /* of the attention weights, in training */
     const pl_node_t *mask;     /* float32, 0: no attention. [B, S]: keys that all queries
-                                  ignore; of other than two axes: broadcast to [B, heads, T,
-                                  S]. A query without any key gives 0 and has no gradient
-                                  [all keys] */
+                                  ignore; of other than two axes: broadcast to [B, heads,
+                                  T, S]. A query without any key gives 0 and has no
+                                  gradient  [all keys] */
     double scale;              /* of the scores  [1 / sqrt(d)] */
     const pl_node_t *bias;     /* float32, broadcast to [B, heads, T, S], added to the
                                   scaled scores. If it depends on parameters, causal and
                                   window have to be parts of the mask  [none] */
-    int64_t window;            /* keys less than so many positions from the query  [all] */
+    int64_t window;            /* keys less than so many positions from the query
+                                  [all] */
 } pl_attention_options_t;
 PL_API pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
                               const pl_attention_options_t *options);
@@ -1482,8 +1483,8 @@ PL_API pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t
 typedef struct pl_rotary_options {
     double base;               /* [10000] */
     int64_t first;             /* position of the first token */
-    bool interleaved;          /* pairs are 2 i and 2 i + 1, as in RoFormer  [i and i + d/2,
-                                  as in Llama] */
+    bool interleaved;          /* pairs are 2 i and 2 i + 1, as in RoFormer
+                                  [i and i + d/2, as in Llama] */
 } pl_rotary_options_t;
 PL_API pl_node_t pl_rotary(pl_graph_t *g, pl_node_t x,
                            const pl_rotary_options_t *options);

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# init.t - tests of the command: run files for data that nobody has described
+# init.t - tests of the command: run files for data without a description
 . "$(dirname "$0")/tap.sh"
 
-# Passengers, of whom most women survive; 200 rows with empty cells.
+# Passengers, most women among them survive; 200 rows with empty cells.
 put_passengers() {
     awk 'BEGIN {
         srand(7)
@@ -78,7 +78,7 @@ what_is_no_data_is_refused() {
     mkdir -p empty
     try "$paceline" init empty
     is "$status" 2 "a folder without known files"
-    like "$err" 'empty: a folder is known by' "which the error says"
+    like "$err" 'empty is a folder without train-images' "which the error says"
 }
 
 embeddings_take_the_categories_of_the_data() {

@@ -1,5 +1,5 @@
-/* codegen_move.c - moves of elements as kernels: permute, concat, pad, range, interpolate;
- * and elements of another type */
+/* codegen_move.c - moves of elements as kernels: permute, concat, pad, range,
+ * interpolate; and elements of another type */
 #include <stdio.h>
 #include <string.h>
 

@@ -112,7 +112,7 @@ static double *output_new(interpreter_t *in, const pl_reference_call_t *call, in
                          ? in->replay->region[allocation->region]
                          : NULL;
     in->value[v] = region ? region + allocation->offset
-                          : in->arena + allocation->offset / 2;
+                          : in->arena + allocation->offset;
     for (int k = 0; k < call->op->input_count; k++)
         if (call->in[k] == in->value[v])
             return in->value[v];
@@ -221,7 +221,7 @@ static int run_init(interpreter_t *in, pl_error_t *err)
     const pl_graph_t *g = in->g;
     in->value = pl_alloc_array((size_t)g->value_count, sizeof *in->value);
     in->own = pl_alloc_array((size_t)g->value_count, sizeof *in->own);
-    in->arena = pl_alloc_array(in->plan ? in->plan->arena / 2 : 0, sizeof *in->arena);
+    in->arena = pl_alloc_array(in->plan ? in->plan->arena : 0, sizeof *in->arena);
     if (!in->value || !in->own || !in->arena)
         return pl_no_memory(err);
     for (int32_t i = 0; i < g->value_count; i++) {

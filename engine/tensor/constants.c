@@ -4,6 +4,8 @@
  * hash is part of the graph's, so that ranks with different files find out.  Files are
  * parsed as data alone; what an .npy file could only hold as pickled objects is
  * refused. */
+#include <stdalign.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,6 +41,8 @@ static pl_node_t add_tensor(pl_graph_t *g, pl_constant_tensor_t *tensor, pl_dtyp
  * failed. */
 static pl_constant_tensor_t *tensor_new(pl_graph_t *g, pl_dtype_t dtype, pl_shape_t shape)
 {
+    const size_t align = alignof(max_align_t),
+                 head = (sizeof(pl_constant_tensor_t) + align - 1) / align * align;
     int64_t bytes = (int64_t)pl_dtype_size(dtype);
     bool fits = shape.rank >= 0 && shape.rank <= PL_DIMS;
     for (int i = 0; i < shape.rank && fits; i++)
@@ -51,13 +55,14 @@ static pl_constant_tensor_t *tensor_new(pl_graph_t *g, pl_dtype_t dtype, pl_shap
             PL_TEXT_OF(shape), PL_DIMS);
     pl_constant_tensor_t *tensor = g->error.code
                                        ? NULL
-                                       : pl_alloc(sizeof *tensor + (size_t)bytes);
+                                       : pl_alloc(head + (size_t)bytes);
     if (!g->error.code && !tensor)
         pl_graph_fail(g, PL_ENOMEM, "out of memory for a constant tensor of %lld bytes",
                       (long long)bytes);
     if (!tensor)
         return NULL;
     pl_object_init(&tensor->object, NULL);
+    tensor->data = (char *)tensor + head;
     tensor->bytes = (size_t)bytes;
     return tensor;
 }

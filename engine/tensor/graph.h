@@ -108,7 +108,7 @@ typedef struct pl_constant_tensor {
     pl_object_t object;
     uint32_t hash;                                          /* of the elements */
     size_t bytes;
-    max_align_t data[];
+    void *data;                                             /* behind it */
 } pl_constant_tensor_t;
 
 typedef struct pl_value {

@@ -49,9 +49,9 @@ static float weight_of(const pl_cross_entropy_job_t *job, int64_t row, int64_t t
            * job->row_weight[job->one_row_weight ? 0 : row];
 }
 
-typedef struct two_sums {
+typedef struct wide_sums {
     double a, b;
-} two_sums_t;
+} wide_sums_t;
 
 /* The sum of e^(x - shift), x left as it is. */
 static float exp_sum(const float *x, float shift, int64_t n)
@@ -77,15 +77,15 @@ static float share_of(const pl_cross_entropy_job_t *job, int64_t row)
 }
 
 /* The sums over classes of their weights, and of weight times max - x. */
-static two_sums_t weighted_sums(const pl_cross_entropy_job_t *job, const float *x,
+static wide_sums_t weighted_sums(const pl_cross_entropy_job_t *job, const float *x,
                                 float max)
 {
     const int64_t n = job->classes;
     const float *w = job->class_weight;
-    two_sums_t total = {0.0, 0.0};
+    wide_sums_t total = {0.0, 0.0};
     if (!w || job->one_class_weight) {
         const double all = w ? (double)w[0] : 1.0;
-        return (two_sums_t){all * (double)n, -all * row_sum(x, max, n)};
+        return (wide_sums_t){all * (double)n, -all * row_sum(x, max, n)};
     }
     for (int64_t k = 0; k < n; k += ROW_PIECE) {
         const int64_t end = k + ROW_PIECE < n ? k + ROW_PIECE : n;
@@ -118,7 +118,7 @@ void KERNEL(cross_entropy)(const void *of, int64_t from, int64_t to)
         job->counted[r] = weight;
         if (target < 0 || job->smoothing == 0.0f)
             continue;
-        const two_sums_t all = weighted_sums(job, x, max);
+        const wide_sums_t all = weighted_sums(job, x, max);
         job->row[r] = (1.0f - job->smoothing) * job->row[r]
                       + share_of(job, r) * (float)(all.a * (double)logf(sum) + all.b);
     }

@@ -61,8 +61,8 @@ typedef struct csv_recipe {
                                           category] */
     bool other;                        /* category: a place for rare and unknown values */
     bool is_index;                     /* category: a number for an embedding */
-    int frequent;                      /* category: place for an empty cell  [-1: that of
-                                          ""] */
+    int frequent;                      /* category: place for an empty cell  [-1: the
+                                          place of ""] */
     int width;                         /* features in "x" */
 } csv_recipe_t;
 

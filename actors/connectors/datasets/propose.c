@@ -1,4 +1,4 @@
-/* propose.c - a run for data that nobody has described: data set, target, task, model
+/* propose.c - a run for data without a description: data set, target, task, model
  *
  * Each decision has a reason in plain words, and each can be changed in the run file that
  * comes of it.  The sizes are those with which a network of two layers learns most tables
@@ -352,9 +352,9 @@ static int propose_folder(proposal_t *p, const char *path, pl_error_t *err)
     if (!is_there(path, "train-images-idx3-ubyte")
         && !is_there(path, "train-images-idx3-ubyte.gz"))
         return pl_fail(err, PL_ENOTFOUND,
-                       "%s: a folder is known by the files train-images-idx3-ubyte and "
-                       "train-labels-idx1-ubyte, which it does not have; name one table "
-                       "or text instead",
+                       "%s is a folder without train-images-idx3-ubyte, the images of "
+                       "MNIST's format, and other folders are not known: name one file, "
+                       "a table or a text",
                        path);
     set(p, "data",
         json_pack("{s:s, s:s, s:f, s:i}", "name", "idx", "path", path, "val_split", 0.1,
