@@ -1406,13 +1406,53 @@ typedef struct pl_convolution_options {
 } pl_convolution_options_t;
 PL_API pl_node_t pl_conv(pl_graph_t *g, const char *name, pl_node_t x, int64_t channels,
                          const pl_convolution_options_t *options);
-/* The same with one number for all of H and W of x [B, C, H, W]. */
+/* Transposed convolution, the gradient of a convolution with respect to its input: x
+ * [B, C, ...] -> [B, channels, ...], and along each axis (n - 1) stride - 2 padding +
+ * dilation (kernel - 1) + output_padding + 1 elements of n. Parameters: NAME.weight
+ * [C, channels / groups, kernel...] and, unless no_bias, NAME.bias [channels], as in
+ * torch.nn.ConvTranspose2d. */
+typedef struct pl_conv_transpose_options {
+    pl_windows_t windows;
+    int64_t output_padding[PL_SPACE];  /* elements more at the end, fewer than the
+                                          stride; PL_UNPADDED: none  [none] */
+    int64_t groups;                                         /* [1] */
+    bool no_bias;
+} pl_conv_transpose_options_t;
+PL_API pl_node_t pl_conv_transpose(pl_graph_t *g, const char *name, pl_node_t x,
+                                   int64_t channels,
+                                   const pl_conv_transpose_options_t *options);
+/* A convolution with one number for all of H and W of x [B, C, H, W]. */
 typedef struct pl_conv_options {
     int64_t kernel, stride, padding;                        /* stride  [1] */
     bool no_bias;
 } pl_conv_options_t;
 PL_API pl_node_t pl_conv2d(pl_graph_t *g, const char *name, pl_node_t x, int64_t channels,
                            const pl_conv_options_t *options);
+/* The largest element, or the mean, of each window over one to three axes of space: x
+ * [B, C, ...] -> [B, C, ...], as torch.nn.MaxPool2d and AvgPool2d. Padding is at most
+ * half the kernel; it is never the largest. The mean takes no dilation. */
+typedef struct pl_pool_options {
+    pl_windows_t windows;
+    bool ceil_mode;            /* a last window that begins within x may reach beyond the
+                                  padding; the mean does not count what is there */
+    bool exclude_padding;      /* the mean is over elements of x alone  [padding counts as
+                                  zeros] */
+} pl_pool_options_t;
+PL_API pl_node_t pl_max_pool(pl_graph_t *g, pl_node_t x,
+                             const pl_pool_options_t *options);
+PL_API pl_node_t pl_avg_pool(pl_graph_t *g, pl_node_t x,
+                             const pl_pool_options_t *options);
+/* The largest, or the mean, of windows that divide x into `size` along its axes of space:
+ * an axis without a number takes the number before it; {1} is one window over all of x.
+ * Window i of n elements has those from i n / size, rounded down, to (i + 1) n / size,
+ * rounded up, as in torch.nn.AdaptiveMaxPool2d. */
+PL_API pl_node_t pl_adaptive_max_pool(pl_graph_t *g, pl_node_t x,
+                                      const int64_t size[PL_SPACE]);
+PL_API pl_node_t pl_adaptive_avg_pool(pl_graph_t *g, pl_node_t x,
+                                      const int64_t size[PL_SPACE]);
+/* The largest, or the mean, over all axes of space: x [B, C, ...] -> [B, C]. */
+PL_API pl_node_t pl_global_max_pool(pl_graph_t *g, pl_node_t x);
+PL_API pl_node_t pl_global_avg_pool(pl_graph_t *g, pl_node_t x);
 /* Maximum of each window of kernel x kernel: x [B, C, H, W] -> [B, C, H', W']. stride
  * [kernel: windows do not overlap]. */
 PL_API pl_node_t pl_max_pool2d(pl_graph_t *g, pl_node_t x, int64_t kernel, int64_t stride,

@@ -397,6 +397,31 @@ static pl_windows_t any_windows(void)
     return w;
 }
 
+static pl_node_t draw_pool(void)
+{
+    const pl_pool_options_t options = {.windows = any_windows(),
+                                       .ceil_mode = drawn_one_in(2),
+                                       .exclude_padding = drawn_one_in(2)};
+    const pl_pool_options_t *given = drawn_one_in(4) ? NULL : &options;
+    const pl_conv_transpose_options_t larger = {
+        .windows = options.windows,
+        .output_padding = {drawn_one_in(2) ? 0 : any_size()},
+        .groups = drawn_one_in(2) ? 0 : any_size()};
+    const int64_t size[PL_SPACE] = {any_size(), drawn_one_in(2) ? 0 : any_size()};
+    switch (drawn_below(8)) {
+    case 0: return pl_max_pool(g, a(), given);
+    case 1: return pl_avg_pool(g, a(), given);
+    case 2: return pl_adaptive_max_pool(g, a(), drawn_one_in(8) ? NULL : size);
+    case 3: return pl_adaptive_avg_pool(g, a(), drawn_one_in(8) ? NULL : size);
+    case 4: return pl_global_max_pool(g, a());
+    case 5: return pl_global_avg_pool(g, a());
+    case 6:
+        return pl_conv_transpose(g, any_name(), a(), any_size(),
+                                 drawn_one_in(4) ? NULL : &larger);
+    default: return pl_max_pool2d(g, a(), any_size(), any_size(), any_size());
+    }
+}
+
 static pl_node_t draw_layer(void)
 {
     const pl_init_rule_t rule = any_rule();
@@ -437,7 +462,7 @@ static pl_node_t draw_layer(void)
             return pl_conv(g, any_name(), a(), any_size(),
                            drawn_one_in(4) ? NULL : &convolution);
         return pl_conv2d(g, any_name(), a(), any_size(), drawn_one_in(4) ? NULL : &conv);
-    case 2: return pl_max_pool2d(g, a(), any_size(), any_size(), any_size());
+    case 2: return draw_pool();
     case 3: return pl_batch_norm(g, any_name(), a(), drawn_double(), drawn_double());
     case 4: return pl_layer_norm(g, any_name(), a(), drawn_double());
     case 5: return pl_embedding(g, any_name(), a(), any_size(), any_size(), any_rule());

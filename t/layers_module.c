@@ -161,6 +161,30 @@ static void differences(pl_graph_t *g)
     classify(g, pl_linear(g, "4", pl_maximum(g, x, kept), 3));
 }
 
+/* Larger by a transposed convolution, then smaller by pools. */
+static void pools(pl_graph_t *g)
+{
+    const pl_conv_transpose_options_t twice = {.windows = {.kernel = {3},
+                                                           .stride = {2},
+                                                           .padding = {1}},
+                                               .output_padding = {1},
+                                               .groups = 2};
+    const pl_pool_options_t wide = {.windows = {.kernel = {2, 3},
+                                                .stride = {2, 1},
+                                                .padding = {1}},
+                                    .ceil_mode = true},
+                            mean = {.windows = {.kernel = {3}, .stride = {2},
+                                                .padding = {1}},
+                                    .exclude_padding = true};
+    const int64_t size[PL_SPACE] = {3, 2};
+    pl_node_t x = pl_conv2d(g, "0", pl_input(g, "x"), 4,
+                            &(pl_conv_options_t){.kernel = 1});
+    x = pl_avg_pool(g, pl_conv_transpose(g, "1", x, 6, &twice), &mean);
+    x = pl_adaptive_avg_pool(g, pl_max_pool(g, x, &wide), size);
+    const pl_node_t part[] = {pl_global_max_pool(g, x), pl_global_avg_pool(g, x)};
+    classify(g, pl_linear(g, "6", pl_concat(g, part, 2, 1), 3));
+}
+
 static const struct {
     const char *what, *module;
     const pl_field_t *fields;
@@ -189,6 +213,12 @@ static const struct {
      "'reshape 4 -1', 'conv 6 3 padding=1 groups=2 no_bias', 'flatten', 'linear auto'], "
      "'classes': 3}",
      image, windows},
+    {"a transposed convolution and pools",
+     "{'layers': ['conv 4 1', 'conv_transpose 6 3 stride=2 padding=1 output_padding=1 "
+     "groups=2', 'avg_pool 3 2 1 exclude_padding', 'pool 2x3 2x1 padding=1 ceil_mode', "
+     "'adaptive_pool 3x2', {'branches': [['global_max_pool'], ['global_pool']], "
+     "'axis': 1}, 'linear auto'], 'classes': 3}",
+     image, pools},
     {"norms",
      "{'layers': ['conv 4 1', 'group_norm 2 1e-3', 'instance_norm', "
      "'instance_norm affine', 'layer_norm 2 no_bias', 'rms_norm 3 1e-6', 'flatten', "
@@ -294,6 +324,7 @@ static void mistakes_have_a_place(void)
         {"['relu 2']", "relu has no argument \"2\": write \"relu\"$"},
         {"['conv 3 3x']",
          "conv takes a number of at least 1 for kernel, as .* not \"3x\"$"},
+        {"['adaptive_pool 0']", "adaptive_pool takes a number of at least 1 for output"},
         {"['conv 3 3x3x3x3']", "conv takes a number of at least 1 for kernel"},
         {"['conv 3 0x3']", "conv takes a number of at least 1 for kernel"},
         {"['conv 3 3 strid=2']", "conv has no argument \"strid=2\"|conv takes a number"},
@@ -354,6 +385,12 @@ static void shapes_that_do_not_fit_name_the_layer(void)
         {"{'layers': ['reshape 2 3', 'conv 3 3 groups=3'], 'classes': 3}",
          "conv takes groups that divide the channels of x and of the result, got 3 for 2 "
          "and 3 channels$"},
+        {"{'layers': ['reshape 2 3', 'conv_transpose 2 3 stride=2 output_padding=2']}",
+         "conv_transpose takes an output_padding below the stride, got 2 for 2$"},
+        {"{'layers': ['reshape 2 3', 'pool 2 padding=2'], 'classes': 3}",
+         "max_pool takes a padding of up to half the kernel, got 2 and 2$"},
+        {"{'layers': ['avg_pool 2'], 'classes': 3}",
+         "avg_pool takes x \\[B, C, ...\\] with 1 to 3 axes of space, got \\[4, 6\\]$"},
         {"{'layers': ['reshape 2 3', 'conv 2 1x1'], 'classes': 3}",
          "conv has a kernel for more than the 1 axes of space of x$"},
         {"{'layers': ['reshape 1 6', 'conv 3 2 same padding=1'], 'classes': 3}",

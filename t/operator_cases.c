@@ -560,6 +560,44 @@ static pl_node_t build_conv(pl_graph_t *g, const operator_case_t *c)
     return emit_params(g, c, PL_OP_conv, &attr);
 }
 
+/* The transposed convolution; arg: output_padding along each axis. */
+static pl_node_t build_conv_transpose(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_attr_t attr = {.groups = c->groups ? c->groups : 1, .shape = c->shape[0]};
+    pl_windows_t windows = c->windows;
+    const int axes = c->shape[0].rank - 2;
+    for (int k = 0; k < axes; k++)
+        windows.kernel[k] = c->shape[1].dim[2 + k];
+    if (pl_window_resolve(g, "conv", param(g, c, 0), &windows, false, &attr.window)
+        != PL_OK)
+        return PL_NO_NODE;
+    attr.shape.dim[1] = c->shape[1].dim[1] * attr.groups;
+    for (int k = 0; k < axes; k++) {
+        const int of = PL_SPACE - axes + k;
+        pl_window_t *w = &attr.window;
+        w->behind[of] -= c->arg[k];
+        attr.shape.dim[2 + k] = (c->shape[0].dim[2 + k] - 1) * w->stride[of]
+                                + pl_window_extent(w, of) - w->before[of] - w->behind[of];
+    }
+    return emit_params(g, c, PL_OP_conv_grad_x, &attr);
+}
+
+/* arg: a mean, ceil_mode, exclude_padding. */
+static pl_node_t build_pool(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_pool_options_t options = {.windows = c->windows,
+                                       .ceil_mode = c->arg[1],
+                                       .exclude_padding = c->arg[2]};
+    return (c->arg[0] ? pl_avg_pool : pl_max_pool)(g, param(g, c, 0), &options);
+}
+
+/* arg: a mean, then the size of the result. */
+static pl_node_t build_adaptive_pool(pl_graph_t *g, const operator_case_t *c)
+{
+    return (c->arg[0] ? pl_adaptive_avg_pool
+                      : pl_adaptive_max_pool)(g, param(g, c, 0), c->arg + 1);
+}
+
 /* arg: kernel, stride, padding. */
 static pl_node_t build_max_pool2d(pl_graph_t *g, const operator_case_t *c)
 {
@@ -1227,6 +1265,48 @@ const operator_case_t operator_cases[] = {
      .windows = {.stride = {1, 2, 1}, .padding = {1, 1, PL_UNPADDED}}},
     {CASE("conv3d, groups, dilation", conv, 2, S(1, 4, 5, 4, 5), S(4, 2, 2, 2, 3)),
      .groups = 2, .windows = {.dilation = {2, 1, 2}, .padding = {1, 1, 2}}},
+    {CASE("conv_transpose", conv_transpose, 2, S(2, 3, 4, 5), S(3, 4, 3, 3)),
+     .windows = {.stride = {2}, .padding = {1}}, .arg = {1, 1}},
+    {CASE("conv_transpose, rectangles, dilation", conv_transpose, 2, S(2, 3, 4, 3),
+          S(3, 2, 2, 3)),
+     .windows = {.stride = {1, 2}, .padding = {PL_UNPADDED, 1}, .dilation = {3, 2}},
+     .arg = {0, 1}},
+    {CASE("conv_transpose, groups", conv_transpose, 2, S(1, 4, 4, 4), S(4, 3, 4, 4)),
+     .groups = 2, .windows = {.stride = {2}, .padding = {1}}},
+    {CASE("conv_transpose, one axis", conv_transpose, 2, S(2, 3, 5), S(3, 2, 4)),
+     .windows = {.stride = {3}}, .arg = {1}},
+    {CASE("conv_transpose, three axes", conv_transpose, 2, S(1, 2, 3, 2, 3),
+          S(2, 3, 2, 3, 2)),
+     .windows = {.stride = {2, 1, 2}, .padding = {1, 1, PL_UNPADDED}}, .arg = {1, 0, 1}},
+    {CASE("max_pool, rectangles", pool, 1, S(2, 3, 7, 6)),
+     .windows = {.kernel = {3, 2}, .stride = {2, 1}, .padding = {1, PL_UNPADDED}}},
+    {CASE("max_pool, dilation, ceil", pool, 1, S(1, 2, 9, 8)), .arg = {false, true},
+     .windows = {.kernel = {3}, .stride = {3}, .padding = {1}, .dilation = {2}}},
+    {CASE("max_pool, ceil, x smaller than a window", pool, 1, S(1, 2, 3, 4)),
+     .arg = {false, true}, .windows = {.kernel = {4, 2}, .stride = {3},
+                                       .dilation = {1, 2}}},
+    {CASE("max_pool, one axis", pool, 1, S(2, 3, 9)), .windows = {.kernel = {2}}},
+    {CASE("max_pool, three axes", pool, 1, S(1, 17, 4, 5, 4)),
+     .windows = {.kernel = {2, 3, 2}, .stride = {1, 2, 2}, .padding = {1, 1, 1}}},
+    {CASE("avg_pool", pool, 1, S(2, 3, 7, 6)), .arg = {true},
+     .windows = {.kernel = {3}, .stride = {2}, .padding = {1}}},
+    {CASE("avg_pool, ceil, rectangles", pool, 1, S(1, 17, 8, 7)), .arg = {true, true},
+     .windows = {.kernel = {2, 3}, .stride = {3, 2}, .padding = {1}}},
+    {CASE("avg_pool, ceil, x smaller than a window", pool, 1, S(1, 3, 2, 4)),
+     .arg = {true, true}, .windows = {.kernel = {4, 5}, .stride = {3}}},
+    {CASE("avg_pool, padding does not count", pool, 1, S(1, 2, 8, 7)),
+     .arg = {true, true, true}, .windows = {.kernel = {3}, .stride = {2},
+                                            .padding = {1}}},
+    {CASE("avg_pool, one axis", pool, 1, S(2, 3, 9)), .arg = {true},
+     .windows = {.kernel = {4}, .stride = {2}, .padding = {2}}},
+    {CASE("avg_pool, three axes", pool, 1, S(1, 3, 4, 5, 4)), .arg = {true},
+     .windows = {.kernel = {2, 3, 2}, .stride = {1, 2, 2}, .padding = {1, 1, 1}}},
+    {CASE("adaptive_max_pool", adaptive_pool, 1, S(2, 3, 7, 5)), .arg = {false, 3, 4}},
+    {CASE("adaptive_avg_pool", adaptive_pool, 1, S(2, 17, 7, 5)), .arg = {true, 3, 2}},
+    {CASE("adaptive_avg_pool, more than x", adaptive_pool, 1, S(1, 3, 4, 6)),
+     .arg = {true, 6, 3}},
+    {CASE("adaptive_avg_pool, all of x", adaptive_pool, 1, S(2, 3, 4, 5, 3)),
+     .arg = {true, 1}},
     {CASE("max_pool2d", max_pool2d, 1, S(2, 3, 4, 6)), .arg = {2, 2, 0}},
     {CASE("max_pool2d, overlapping, padding", max_pool2d, 1, S(1, 2, 5, 6)),
      .arg = {3, 2, 1}},

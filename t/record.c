@@ -170,6 +170,8 @@ static void mistakes_name_their_call(void)
         {"[['vector',{'values':[1,null]}]]", "values takes numbers"},
         {"[['input',{'name':'x'}],['permute',{'x':0,'order':[0]}]]",
          "permute: order takes a number for each of the 4 axes of x, not 1$"},
+        {"[['input',{'name':'x'}],['adaptive_max_pool',{'x':0,'size':[1,1,1,1]}]]",
+         "adaptive_max_pool: size takes at most 3 numbers, not 4$"},
         {"[['input',{'name':'x'}],['matmul',{'x':0}]]", "it has no argument \"x\""},
         {"[['input',{'name':'z'},'a.py:1']]", "^a.py:1: input: .*z"},
         {"[['scope',{'name':'a'}]]", "without pl_scope_end"},
@@ -197,6 +199,21 @@ static void a_run_file_is_checked_before_it_runs(void)
     like(err.text, "^r:1:[0-9]+: \"module.calls\": net.py:9: relu: x takes a node",
          "with its place in the file and in the program");
     pl_options_free(o);
+}
+
+static void sizes_of_axes_may_be_fewer_than_the_axes(void)
+{
+    pl_error_t err = {0};
+    pl_recorder_t *r = pl_recorder_new(image, 2, PL_TRAIN, NULL);
+    pl_text_free(pl_recorder_call(r, "[\"input\",{\"name\":\"x\"}]", &err));
+    char *answer = pl_recorder_call(
+        r, "[\"adaptive_avg_pool\",{\"x\":0,\"size\":[4]}]", &err);
+    is_text(answer,
+            "{\"value\":1,\"kind\":\"node\",\"shape\":[-1,3,4,4],\"dtype\":"
+            "\"float32\"}",
+            "the last size is also the size of the other axes %s", err.text);
+    pl_text_free(answer);
+    pl_recorder_free(r);
 }
 
 static void a_recorder_tells_shapes(void)
@@ -237,6 +254,7 @@ int main(void)
     run(stages_can_have_their_own_calls);
     run(mistakes_name_their_call);
     run(a_run_file_is_checked_before_it_runs);
+    run(sizes_of_axes_may_be_fewer_than_the_axes);
     run(a_recorder_tells_shapes);
     return tap_done();
 }

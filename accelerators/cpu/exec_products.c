@@ -98,25 +98,27 @@ static int prepare_convolution(pl_exec_op_t *s, const pl_builder_t *b, pl_error_
 static int run_pool(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
 {
     (void)err;
-    const bool grad = s->op.code == PL_OP_max_pool_grad;
     pl_pool_job_t job = *(const pl_pool_job_t *)s->own;
-    if (grad) {
-        job.dy = pl_in(s, f, 0);
-        job.where = pl_in(s, f, 1);
-        job.dx = pl_out(s, f, 0);
-    } else {
-        job.x = pl_in(s, f, 0);
-        job.y = pl_out(s, f, 0);
+    pl_kernel_run_t *kernel = NULL;
+    switch (s->op.code) {
+    case PL_OP_avg_pool: kernel = f->kernels->average; break;
+    case PL_OP_avg_pool_grad: kernel = f->kernels->average_grad; break;
+    case PL_OP_max_pool:
+        kernel = f->kernels->pool;
         job.where = pl_out(s, f, 1) ? pl_out(s, f, 1) : (int32_t *)f->scratch;
+        break;
+    default: kernel = f->kernels->pool_grad; job.where = pl_in(s, f, 1);
     }
-    pl_parallel_run(f->pool, f->threads, job.batch, 1,
-                    grad ? f->kernels->pool_grad : f->kernels->pool, &job);
+    job.x = job.dy = pl_in(s, f, 0);
+    job.y = job.dx = pl_out(s, f, 0);
+    pl_parallel_run(f->pool, f->threads, job.batch, 1, kernel, &job);
     return PL_OK;
 }
 
 static int prepare_pool(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
-    const bool grad = s->op.code == PL_OP_max_pool_grad;
+    const bool grad = s->op.code == PL_OP_max_pool_grad
+                      || s->op.code == PL_OP_avg_pool_grad;
     const pl_shape_t first = pl_exec_op_in(b, s, 0), result = pl_exec_op_out(b, s, 0),
                      x = grad ? result : first, y = grad ? first : result;
     pl_pool_job_t *job = s->own = pl_alloc(sizeof *job);
@@ -125,9 +127,12 @@ static int prepare_pool(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
     job->batch = x.dim[0];
     job->channels = x.dim[x.rank - 1];
     job->window = s->op.attr.window;
+    job->adaptive = s->op.attr.adaptive;
+    job->counts_padding = s->op.attr.counts_padding;
     pl_space_of(x, 1, job->in);
     pl_space_of(y, 1, job->out);
-    if (!grad && b->allocation[s->op.output[1]].kind == PL_ALLOCATION_NONE)
+    if (s->op.code == PL_OP_max_pool
+        && b->allocation[s->op.output[1]].kind == PL_ALLOCATION_NONE)
         s->scratch = (size_t)pl_elements(pl_exec_op_out(b, s, 1)) * sizeof(int32_t);
     s->run = run_pool;
     return PL_OK;
@@ -267,6 +272,8 @@ static int prepare_attention(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t 
 const pl_prepare_t pl_prepare_products[PL_OPCODES] = {
     [PL_OP_attention] = prepare_attention,
     [PL_OP_attention_grad] = prepare_attention,
+    [PL_OP_avg_pool] = prepare_pool,
+    [PL_OP_avg_pool_grad] = prepare_pool,
     [PL_OP_conv] = prepare_convolution,
     [PL_OP_conv_grad_w] = prepare_convolution,
     [PL_OP_conv_grad_x] = prepare_convolution,

@@ -8,6 +8,7 @@
 #include "accelerators/gpu/codegen.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "tensor/windows.h"
 
@@ -193,23 +194,76 @@ static void print_convolution_grad_x(gpu_codegen_t *t, const pl_op_t *op)
 
 /* ---- Pools ---- */
 
+/* For axis k of space: STARTk(i), COUNTk(i) - the first element of window i, which may be
+ * padding, and how many it has; FIRSTk(p), ENDk(p) - the windows that element p may lie
+ * in; SIZEk(i) - the elements that a mean counts. */
+static void define_axis(gpu_codegen_t *t, const pl_attr_t *attr, int k)
+{
+    const struct {
+        const char *word, *plain, *adaptive;
+    } words[] = {
+        {"START%d(i)", "((i) * STRIDE%d - BEFORE%d)", "((i) * IN%d / OUT%d)"},
+        {"COUNT%d(i)", "KERNEL%d",
+         "((((i) + 1) * IN%d + OUT%d - 1) / OUT%d - START%d(i))"},
+        {"EXTENT%d", "((KERNEL%d - 1) * DILATION%d + 1)", "0"},
+        {"FIRST%d(p)",
+         "((p) + BEFORE%d < EXTENT%d ? 0 : ((p) + BEFORE%d - EXTENT%d) / STRIDE%d + 1)",
+         "((p) * OUT%d / IN%d)"},
+        {"END%d(p)", "LEAST(((p) + BEFORE%d) / STRIDE%d + 1, OUT%d)",
+         "((((p) + 1) * OUT%d + IN%d - 1) / IN%d)"},
+        {"SIZE%d(i)",
+         attr->counts_padding
+             ? "(LEAST(START%d(i) + KERNEL%d, IN%d + BEFORE%d) - START%d(i))"
+             : "(LEAST(START%d(i) + KERNEL%d, IN%d) - MOST(START%d(i), 0))",
+         "COUNT%d(i)"},
+    };
+    char word[24];
+    for (size_t n = 0; n < sizeof words / sizeof *words; n++) {
+        const char *at = attr->adaptive ? words[n].adaptive : words[n].plain;
+        char text[128];
+        size_t used = 0;
+        for (; *at && used + 1 < sizeof text; at++)      /* each %d is the axis */
+            if (at[0] == '%')
+                text[used++] = (char)('0' + k), at++;
+            else
+                text[used++] = *at;
+        text[used] = '\0';
+        snprintf(word, sizeof word, "%.*s%d%s", (int)strcspn(words[n].word, "%"),
+                 words[n].word, k, strchr(words[n].word, '%') + 2);
+        gpu_define(t, word, "%s", text);
+    }
+}
+
 static void print_pool(gpu_codegen_t *t, const pl_op_t *op)
 {
-    const bool grad = op->code == PL_OP_max_pool_grad;
+    static const struct {
+        pl_opcode_t code;
+        const char *body;
+        bool grad, has_places;
+    } kinds[] = {{PL_OP_max_pool, "pool", false, true},
+                 {PL_OP_max_pool_grad, "pool_grad", true, true},
+                 {PL_OP_avg_pool, "average", false, false},
+                 {PL_OP_avg_pool_grad, "average_grad", true, false}};
+    int kind = 0;
+    while (kinds[kind].code != op->code)
+        kind++;
+    const bool grad = kinds[kind].grad;
     const pl_shape_t x = shape_of(t, grad ? op->output[0] : op->input[0]),
                      y = shape_of(t, grad ? op->input[0] : op->output[0]);
     gpu_kernel_begin(t, pl_operators[op->code].name);
     define_windows(t, op, x, y);
+    gpu_define(t, "LEAST(a, b)", "((a) < (b) ? (a) : (b))");
+    gpu_define(t, "MOST(a, b)", "((a) > (b) ? (a) : (b))");
+    for (int k = 0; k < PL_SPACE; k++)
+        define_axis(t, &op->attr, k);
     gpu_define_number(t, "N", pl_elements(grad ? x : y));
     gpu_define_store(t, "Y", op->output[0]);
-    if (grad) {
-        gpu_define_load(t, "DY", op->input[0]);
+    gpu_define_load(t, grad ? "DY" : "X", op->input[0]);
+    if (kinds[kind].has_places && grad)
         gpu_define_load(t, "WHERE", op->input[1]);
-    } else {
-        gpu_define_load(t, "X", op->input[0]);
+    else if (kinds[kind].has_places)
         gpu_define_store(t, "WHERE", op->output[1]);
-    }
-    gpu_print_elementwise(t, grad ? "pool_grad" : "pool", pl_elements(grad ? x : y));
+    gpu_print_elementwise(t, kinds[kind].body, pl_elements(grad ? x : y));
 }
 
 bool gpu_print_space(gpu_codegen_t *t, int i)
@@ -219,6 +273,8 @@ bool gpu_print_space(gpu_codegen_t *t, int i)
     case PL_OP_conv: print_convolution(t, op); return true;
     case PL_OP_conv_grad_x: print_convolution_grad_x(t, op); return true;
     case PL_OP_conv_grad_w: print_convolution_grad_w(t, op); return true;
+    case PL_OP_avg_pool:
+    case PL_OP_avg_pool_grad:
     case PL_OP_max_pool:
     case PL_OP_max_pool_grad: print_pool(t, op); return true;
     default: return false;

@@ -382,6 +382,8 @@ static void lower_op(lowering_t *l, const pl_op_t *op)
     case PL_OP_conv: lower_images(l, op, 1); break;
     case PL_OP_conv_grad_x: lower_images(l, op, 1); break;
     case PL_OP_conv_grad_w: lower_images(l, op, 3); break;
+    case PL_OP_avg_pool: lower_images(l, op, 1); break;
+    case PL_OP_avg_pool_grad: lower_images(l, op, 1); break;
     case PL_OP_max_pool: lower_images(l, op, 1); break;
     case PL_OP_max_pool_grad: lower_images(l, op, 3); break;
     case PL_OP_batch_norm: lower_batch_norm(l, op, 1); break;

@@ -3,7 +3,7 @@
  * The lowered graph has the same results, and memory planning and code generation use it.
  * Images have channels last between operations, and views replace copies that only
  * change the order of elements.  In a lowered graph
- *   - conv2d and its gradients, max_pool2d and its gradient read and write [B, H, W, C];
+ *   - convolutions, pools and their gradients read and write [B, ..., C];
  *   - a permute is any copy by strides: it replaces slices and chains of moves;
  *   - permute, concat and attention read, and attention writes, through views:
  *     attr.from is the first view of the operation. */

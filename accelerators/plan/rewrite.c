@@ -1,7 +1,7 @@
 /* rewrite.c - rewrites graphs so that they need less work for the same results
  *
- * relu runs after max_pool2d instead of before: max(relu(x)) is relu(max(x)), with a
- * quarter of the elements.  If the largest value is not positive, max_pool2d may store
+ * relu runs after max_pool instead of before: max(relu(x)) is relu(max(x)), with a
+ * quarter of the elements.  If the largest value is not positive, max_pool may store
  * another position, but then its gradient is zero. */
 #include "accelerators/plan/rewrite.h"
 

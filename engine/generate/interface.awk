@@ -225,8 +225,8 @@ function add_member(type, base, star, name, size) {
     members[type] = members[type] (members[type] == "" ? "" : "\n") base "|" star "|" name "|" size
 }
 
-# A function: its result, and its parameters as "type|*|name|const".
-function read_function(text,    name, head, args, part, count, k, one, type, star, constness) {
+# A function: its result, and its parameters as "type|*|name|const|count".
+function read_function(text,    name, head, args, part, count, k, one, type, star, constness, size) {
     sub(/ PL_PRINTF\([0-9, ]*\)$/, "", text)
     if (!match(text, /[a-z_0-9]+\(/)) return
     name = substr(text, RSTART, RLENGTH - 1); head = trimmed(substr(text, 1, RSTART - 1))
@@ -247,6 +247,7 @@ function read_function(text,    name, head, args, part, count, k, one, type, sta
         constness = one ~ /^const / ? "const" : ""
         gsub(/(const|struct) /, "", one)
         gsub(/\* const/, "*", one)
+        size = match(one, /\[[A-Z_0-9]+\]$/) ? substr(one, RSTART + 1, RLENGTH - 2) : ""
         if (one == "...") {
             type = "..."; star = ""; one = ""
         } else {
@@ -258,7 +259,7 @@ function read_function(text,    name, head, args, part, count, k, one, type, sta
             if (sub(/\[[A-Z_0-9]*\]$/, "", one))
                 star = star "*"
         }
-        parameters[name] = parameters[name] (k == 1 ? "" : "\n") type "|" star "|" one "|" constness
+        parameters[name] = parameters[name] (k == 1 ? "" : "\n") type "|" star "|" one "|" constness "|" size
     }
 }
 
@@ -335,8 +336,8 @@ function take_function(name,    list, count, k, m, base, after, kind) {
             add_argument(kind, m[3], 1, base, m[3], "counted")
             called = called m[3] ", (int)" m[3] "_count"
             k++
-        } else if (m[2] == "*" && m[4] == "const" && (kind == "ints" || kind == "i64s")) {
-            add_argument(kind, m[3], 1, base, m[3], "ranked")
+        } else if (m[2] == "*" && m[4] == "const" && (kind == "i64s" || (kind == "ints" && m[5] == ""))) {
+            add_argument(kind, m[3], 1, base, m[3], m[5] == "" ? "ranked" : m[5])
             called = called m[3]
         } else if (m[2] == "*" && m[4] == "const" && base in is_struct && base ~ /_options_t$/) {
             options_type = base
@@ -368,16 +369,16 @@ function write_call(name,    short, k, list, a, place, local, first) {
         if (kind == "text")
             printf "%s%s = pl_recorded_text(%s);\n", place ~ /\./ ? "    " : "    const char *", place,
                 substr(list, 1, length(list) - 2)
-        else if (kind == "nodes" || argument_extra[k] == "counted") {
+        else if (kind == "nodes" || argument_extra[k] ~ /^(counted|ranked)$/) {
             printf "    size_t %s_count = 0;\n", place
             printf "    %s *%s = pl_recorded_%s(%s&%s_count);\n", argument_type[k], place, kind, list, place
-        } else if (argument_extra[k] == "ranked") {
-            printf "    size_t %s_count = 0;\n", place
-            printf "    %s *%s = pl_recorded_%s(%s&%s_count);\n", argument_type[k], place, kind, list, place
-            printf "    pl_recorded_is_of_rank(calls_, \"%s\", %s_count, %s);\n", a, place, first
-        } else if (kind == "i64s")
+            if (argument_extra[k] == "ranked")
+                printf "    pl_recorded_is_of_rank(calls_, \"%s\", %s_count, %s);\n", a, place, first
+        } else if (kind == "i64s") {
+            if (place !~ /\./)
+                printf "    int64_t %s[%s] = {0};\n", place, argument_extra[k]
             printf "    pl_recorded_numbers(%s%s, %s);\n", list, place, argument_extra[k]
-        else if (argument_extra[k] == "pointer") {
+        } else if (argument_extra[k] == "pointer") {
             local = place
             gsub(/\./, "_", local)
             printf "    %s %s;\n", argument_type[k], local

@@ -6,6 +6,7 @@
  * gives others. */
 #include <float.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -60,24 +61,34 @@ pl_node_t pl_linear(pl_graph_t *g, const char *name, pl_node_t x, int64_t units)
 
 /* ---- Convolution ---- */
 
-/* Parameters and the operator, in the scope of the layer. */
-static pl_node_t conv_emit(pl_graph_t *g, pl_node_t x, int64_t channels,
-                           const pl_attr_t *attr, bool no_bias)
+/* The parameters of a convolution, with a weight [to, from, kernel...] and a bias [bias],
+ * 0: none. */
+static void conv_params(pl_graph_t *g, pl_node_t x, int64_t to, int64_t from,
+                        int64_t bias, const pl_window_t *window, pl_node_t params[2])
 {
-    const pl_shape_t shape = pl_shape_of(g, x);
-    pl_shape_t weight = shape;
-    weight.dim[0] = channels;
-    weight.dim[1] = shape.dim[1] / attr->groups;
-    double count = (double)weight.dim[1];
+    pl_shape_t weight = pl_shape_of(g, x);
+    double count = (double)from;
+    weight.dim[0] = to;
+    weight.dim[1] = from;
     for (int k = 2; k < weight.rank; k++) {
-        weight.dim[k] = attr->window.kernel[PL_SPACE - weight.rank + k];
+        weight.dim[k] = window->kernel[PL_SPACE - weight.rank + k];
         count *= (double)weight.dim[k];
     }
     const pl_init_rule_t usual = pl_uniform(1 / sqrt(count));
-    pl_node_t inputs[3] = {x, pl_param(g, "weight", weight, usual)};
-    if (!no_bias)
-        inputs[2] = pl_param(g, "bias", PL_SHAPE(channels), usual);
-    return pl_emit(g, PL_OP_conv, inputs, no_bias ? 2 : 3, attr, NULL);
+    params[0] = pl_param(g, "weight", weight, usual);
+    if (bias)
+        params[1] = pl_param(g, "bias", PL_SHAPE(bias), usual);
+}
+
+static int groups_check(pl_graph_t *g, const char *name, int64_t groups, int64_t in,
+                        int64_t out)
+{
+    if (groups >= 1 && out >= 1 && in % groups == 0 && out % groups == 0)
+        return PL_OK;
+    return pl_op_fail(g,
+                      "%s takes groups that divide the channels of x and of the result, "
+                      "got %lld for %lld and %lld channels",
+                      name, (long long)groups, (long long)in, (long long)out);
 }
 
 pl_node_t pl_conv(pl_graph_t *g, const char *name, pl_node_t x, int64_t channels,
@@ -89,18 +100,75 @@ pl_node_t pl_conv(pl_graph_t *g, const char *name, pl_node_t x, int64_t channels
     if (pl_window_resolve(g, "conv", x, &o.windows, false, &attr.window) != PL_OK)
         return PL_NO_NODE;
     const int64_t in = pl_dim(g, x, 1);
-    if (attr.groups < 1 || channels < 1 || in % attr.groups || channels % attr.groups)
-        pl_op_fail(g,
-                   "conv takes groups that divide the channels of x and of the result, "
-                   "got %lld for %lld and %lld channels",
-                   (long long)attr.groups, (long long)in, (long long)channels);
-    else if (o.same && o.windows.padding[0] > 0)
+    if (groups_check(g, "conv", attr.groups, in, channels) == PL_OK && o.same
+        && o.windows.padding[0] > 0)
         pl_op_fail(g, "conv takes a padding or same, not both");
     if (g->error.code)
         return PL_NO_NODE;
     if (o.same)
         pl_window_same(&attr.window);
-    const pl_node_t y = conv_emit(g, x, channels, &attr, o.no_bias);
+    pl_node_t inputs[3] = {x};
+    conv_params(g, x, channels, in / attr.groups, o.no_bias ? 0 : channels, &attr.window,
+                inputs + 1);
+    const pl_node_t y = pl_emit(g, PL_OP_conv, inputs, o.no_bias ? 2 : 3, &attr, NULL);
+    pl_scope_end(g);
+    return y;
+}
+
+/* Sets the shape of the result, and less padding behind it: windows of the result that
+ * are as many as the elements of x. */
+static int transpose_set(pl_graph_t *g, const int64_t more[PL_SPACE], pl_attr_t *attr)
+{
+    pl_window_t *w = &attr->window;
+    const int unused = PL_SPACE - (attr->shape.rank - 2);
+    for (int k = unused; k < PL_SPACE; k++) {
+        int64_t *size = &attr->shape.dim[2 + k - unused], last;
+        if (more[k] >= w->stride[k])
+            return pl_op_fail(g,
+                              "conv_transpose takes an output_padding below the stride, "
+                              "got %lld for %lld",
+                              (long long)more[k], (long long)w->stride[k]);
+        w->behind[k] -= more[k];
+        if (__builtin_mul_overflow(*size - 1, w->stride[k], &last) || last > INT64_MAX / 8
+            || last + pl_window_extent(w, k) <= w->before[k] + w->behind[k])
+            return pl_op_fail(g,
+                              "conv_transpose: %lld elements in steps of %lld with a "
+                              "padding of %lld give no size",
+                              (long long)*size, (long long)w->stride[k],
+                              (long long)w->before[k]);
+        *size = last + pl_window_extent(w, k) - w->before[k] - w->behind[k];
+    }
+    return PL_OK;
+}
+
+/* The operator is the gradient of a convolution that makes x of the result. */
+pl_node_t pl_conv_transpose(pl_graph_t *g, const char *name, pl_node_t x,
+                            int64_t channels, const pl_conv_transpose_options_t *options)
+{
+    const pl_conv_transpose_options_t o = options ? *options
+                                                  : (pl_conv_transpose_options_t){0};
+    pl_attr_t attr = {.groups = o.groups ? o.groups : 1, .shape = pl_shape_of(g, x)};
+    pl_shape_t row = {.rank = attr.shape.rank - 1};
+    int64_t more[PL_SPACE] = {0};
+    layer_begin(g, name);
+    if (pl_window_resolve(g, "conv_transpose", x, &o.windows, false, &attr.window)
+            != PL_OK
+        || pl_numbers_resolve(g, "conv_transpose", "output_padding", row.rank - 1,
+                              o.output_padding, 0, 0, more)
+               != PL_OK
+        || groups_check(g, "conv_transpose", attr.groups, attr.shape.dim[1], channels)
+               != PL_OK
+        || transpose_set(g, more, &attr) != PL_OK)
+        return PL_NO_NODE;
+    pl_node_t inputs[3] = {x};
+    conv_params(g, x, attr.shape.dim[1], channels / attr.groups, o.no_bias ? 0 : channels,
+                &attr.window, inputs + 1);
+    attr.shape.dim[1] = channels;
+    pl_node_t y = pl_emit(g, PL_OP_conv_grad_x, inputs, 2, &attr, NULL);
+    for (int k = 0; k < row.rank; k++)
+        row.dim[k] = k ? 1 : channels;
+    if (!o.no_bias)
+        y = pl_add(g, y, pl_reshape(g, inputs[2], row));
     pl_scope_end(g);
     return y;
 }

@@ -126,7 +126,8 @@ bool pl_layer_at(int k, pl_form_t *form)
 static bool is_along_space(const char *name)
 {
     return !strcmp(name, "kernel") || !strcmp(name, "stride") || !strcmp(name, "padding")
-           || !strcmp(name, "dilation");
+           || !strcmp(name, "dilation") || !strcmp(name, "output_padding")
+           || !strcmp(name, "output");
 }
 
 /* Reads "3x5" into sizes; "3" is the same along all axes, a padding of 0 is PL_UNPADDED,

@@ -59,11 +59,56 @@ static pl_node_t build_depthwise(pl_layer_builder_t *b, pl_node_t x,
     return b->g->error.code ? PL_NO_NODE : build_conv(b, x, &whole);
 }
 
+static pl_node_t build_conv_transpose(pl_layer_builder_t *b, pl_node_t x,
+                                      const pl_layer_arguments_t *a)
+{
+    pl_conv_transpose_options_t options = {.no_bias = a->is_given[5],
+                                           .groups = (int64_t)a->value[7]};
+    memcpy(options.windows.kernel, a->sizes[1], sizeof a->sizes[1]);
+    memcpy(options.windows.stride, a->sizes[2], sizeof a->sizes[2]);
+    memcpy(options.windows.padding, a->sizes[3], sizeof a->sizes[3]);
+    memcpy(options.output_padding, a->sizes[4], sizeof a->sizes[4]);
+    memcpy(options.windows.dilation, a->sizes[6], sizeof a->sizes[6]);
+    return pl_conv_transpose(b->g, b->path, x, (int64_t)a->value[0], &options);
+}
+
+static pl_pool_options_t pool_options(const pl_layer_arguments_t *a)
+{
+    pl_pool_options_t options = {.ceil_mode = a->is_given[3]};
+    memcpy(options.windows.kernel, a->sizes[0], sizeof a->sizes[0]);
+    memcpy(options.windows.stride, a->sizes[1], sizeof a->sizes[1]);
+    memcpy(options.windows.padding, a->sizes[2], sizeof a->sizes[2]);
+    return options;
+}
+
 static pl_node_t build_pool(pl_layer_builder_t *b, pl_node_t x,
                             const pl_layer_arguments_t *a)
 {
-    return pl_max_pool2d(b->g, x, (int64_t)a->value[0], (int64_t)a->value[1],
-                         (int64_t)a->value[2]);
+    pl_pool_options_t options = pool_options(a);
+    memcpy(options.windows.dilation, a->sizes[4], sizeof a->sizes[4]);
+    return pl_max_pool(b->g, x, &options);
+}
+
+static pl_node_t build_avg_pool(pl_layer_builder_t *b, pl_node_t x,
+                                const pl_layer_arguments_t *a)
+{
+    pl_pool_options_t options = pool_options(a);
+    options.exclude_padding = a->is_given[4];
+    return pl_avg_pool(b->g, x, &options);
+}
+
+static pl_node_t build_adaptive_pool(pl_layer_builder_t *b, pl_node_t x,
+                                     const pl_layer_arguments_t *a)
+{
+    return (a->is_given[1] ? pl_adaptive_max_pool : pl_adaptive_avg_pool)(b->g, x,
+                                                                          a->sizes[0]);
+}
+
+static pl_node_t build_global_max_pool(pl_layer_builder_t *b, pl_node_t x,
+                                       const pl_layer_arguments_t *a)
+{
+    (void)a;
+    return pl_global_max_pool(b->g, x);
 }
 
 /* The mean over all axes behind the channels. */
@@ -439,8 +484,19 @@ const pl_layer_rule_t pl_layer_table[] = {
      build_conv, true},
     {"depthwise", "kernel: stride=1 padding=0 same? no_bias? dilation=1",
      "convolution of each channel by its own filter", build_depthwise, true},
-    {"pool", "kernel: stride=0 padding=0", "largest of each window of [B, C, H, W]",
-     build_pool},
+    {"conv_transpose",
+     "channels: kernel: stride=1 padding=0 output_padding=0 no_bias? dilation=1 groups=1",
+     "transposed convolution of [B, C, ...], which makes it larger", build_conv_transpose,
+     true},
+    {"pool", "kernel: stride=0 padding=0 ceil_mode? dilation=1",
+     "largest of each window of [B, C, ...]; stride 0: the kernel", build_pool},
+    {"avg_pool", "kernel: stride=0 padding=0 ceil_mode? exclude_padding?",
+     "mean of each window; padding counts as zeros", build_avg_pool},
+    {"adaptive_pool", "output: max?",
+     "mean, or largest, of windows that divide x into so many along each axis",
+     build_adaptive_pool},
+    {"global_max_pool", "", "largest over all axes behind the channels",
+     build_global_max_pool},
     {"global_pool", "", "mean over all axes behind the channels", build_global_pool},
     {"flatten", "from=1", "merges all axes from one on", build_flatten},
     {"reshape", "size: size=0 size=0 size=0 size=0",

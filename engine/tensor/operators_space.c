@@ -29,11 +29,9 @@ static int axes_of(pl_shape_t x)
     return x.rank - 2;
 }
 
-/* Copies the numbers of the axes of x.  An axis without a number has the number of the
- * axis before it; the first axis has the usual number. */
-static int numbers_resolve(pl_graph_t *g, const char *name, const char *what, int axes,
-                           const int64_t from[PL_SPACE], int64_t usual, int64_t least,
-                           int64_t to[PL_SPACE])
+int pl_numbers_resolve(pl_graph_t *g, const char *name, const char *what, int axes,
+                       const int64_t from[PL_SPACE], int64_t usual, int64_t least,
+                       int64_t to[PL_SPACE])
 {
     int64_t last = usual;
     for (int k = 0; k < PL_SPACE; k++) {
@@ -64,16 +62,17 @@ int pl_window_resolve(pl_graph_t *g, const char *name, pl_node_t x,
         code = pl_op_fail(g, "%s takes x [B, C, ...] with 1 to %d axes of space, got %s",
                           name, PL_SPACE, PL_TEXT_OF(shape));
     if (code == PL_OK)
-        code = numbers_resolve(g, name, "kernel", axes, from->kernel, 0, 1, w.kernel);
+        code = pl_numbers_resolve(g, name, "kernel", axes, from->kernel, 0, 1, w.kernel);
     if (code == PL_OK && strides_by_kernel && !from->stride[0])
         memcpy(w.stride, w.kernel, sizeof w.stride);
     else if (code == PL_OK)
-        code = numbers_resolve(g, name, "stride", axes, from->stride, 1, 1, w.stride);
+        code = pl_numbers_resolve(g, name, "stride", axes, from->stride, 1, 1, w.stride);
     if (code == PL_OK)
-        code = numbers_resolve(g, name, "dilation", axes, from->dilation, 1, 1,
-                               w.dilation);
+        code = pl_numbers_resolve(g, name, "dilation", axes, from->dilation, 1, 1,
+                                  w.dilation);
     if (code == PL_OK)
-        code = numbers_resolve(g, name, "padding", axes, from->padding, 0, 0, w.before);
+        code = pl_numbers_resolve(g, name, "padding", axes, from->padding, 0, 0,
+                                  w.before);
     memcpy(w.behind, w.before, sizeof w.behind);
     if (code == PL_OK)
         *window = w;
@@ -149,38 +148,159 @@ static void gradient_conv(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_nod
         dx[2] = pl_sum(g, dy, (int[]){0, 2, 3, 4}, axes_of(pl_shape_of(g, x)) + 1, false);
 }
 
-/* ---- Largest of windows ---- */
-
-static int shape_max_pool(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+/* The transposed convolution of dy: its own input is dy of the convolution. */
+static void gradient_conv_grad_x(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                                 pl_node_t *dx)
 {
+    const pl_node_t x = pl_node_of(op->input[0]), w = pl_node_of(op->input[1]);
+    pl_attr_t attr = op->attr;
+    if (pl_wants(g, op, 0))
+        dx[0] = pl_emit(g, PL_OP_conv, (pl_node_t[]){dy, w}, 2, &attr, NULL);
+    attr.shape = pl_shape_of(g, w);
+    if (pl_wants(g, op, 1))
+        dx[1] = pl_emit(g, PL_OP_conv_grad_w, (pl_node_t[]){x, dy}, 2, &attr, NULL);
+}
+
+/* ---- Pools ---- */
+
+/* A pool by windows, or one whose result has attr.shape. */
+static int shape_pool(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    const char *name = pl_op_name(op);
     const pl_window_t *w = &op->attr.window;
+    const pl_shape_t x = out[0].shape;
+    int64_t size[PL_SPACE];
     if (pl_want_float(g, op, 1) != PL_OK)
         return PL_EINVAL;
-    for (int k = 0; k < PL_SPACE; k++)
+    pl_space_of(x, 2, size);
+    for (int k = 0; k < PL_SPACE; k++) {
         if (w->before[k] > w->kernel[k] / 2)
             return pl_op_fail(
-                g, "max_pool takes a padding of up to half the kernel, got %lld and %lld",
+                g, "%s takes a padding of up to half the kernel, got %lld and %lld", name,
                 (long long)w->before[k], (long long)w->kernel[k]);
-    if (positions_set(g, "max_pool", &op->attr, out[0].shape, &out[0].shape) != PL_OK)
+        if (w->dilation[k] > 1 && w->kernel[k] > 1
+            && (op->code == PL_OP_avg_pool || w->dilation[k] > size[k]))
+            return pl_op_fail(g, "%s takes a dilation of up to %lld, got %lld", name,
+                              (long long)(op->code == PL_OP_avg_pool ? 1 : size[k]),
+                              (long long)w->dilation[k]);
+    }
+    if (op->attr.adaptive)
+        out[0].shape = op->attr.shape;
+    else if (positions_set(g, name, &op->attr, x, &out[0].shape) != PL_OK)
         return PL_EINVAL;
-    out[1].shape = out[0].shape;
-    out[1].dtype = PL_I32;
+    if (op->code == PL_OP_max_pool) {
+        out[1].shape = out[0].shape;
+        out[1].dtype = PL_I32;
+    }
     return PL_OK;
+}
+
+/* Lets one more window fit where a rest of x or its padding is left over, or where x ends
+ * before the first window does. */
+static void reach_beyond(pl_window_t *w, pl_shape_t x)
+{
+    int64_t size[PL_SPACE];
+    pl_space_of(x, 2, size);
+    for (int k = 0; k < PL_SPACE; k++) {
+        const int64_t stride = w->stride[k],
+                      room = size[k] > INT64_MAX / 8
+                                 ? -stride
+                                 : size[k] + 2 * w->before[k] - pl_window_extent(w, k),
+                      next = room < 0 ? 0 : (room + stride - 1) / stride * stride;
+        if (room > -stride && next > room && next < size[k] + w->before[k])
+            w->behind[k] += next - room;
+    }
+}
+
+static pl_node_t pool(pl_graph_t *g, const char *name, pl_opcode_t code, pl_node_t x,
+                      const pl_pool_options_t *options)
+{
+    const pl_pool_options_t o = options ? *options : (pl_pool_options_t){0};
+    pl_attr_t attr = {.counts_padding = !o.exclude_padding};
+    if (pl_window_resolve(g, name, x, &o.windows, true, &attr.window) != PL_OK)
+        return PL_NO_NODE;
+    if (o.ceil_mode)
+        reach_beyond(&attr.window, pl_shape_of(g, x));
+    return pl_emit(g, code, &x, 1, &attr, NULL);
+}
+
+pl_node_t pl_max_pool(pl_graph_t *g, pl_node_t x, const pl_pool_options_t *options)
+{
+    return pool(g, "max_pool", PL_OP_max_pool, x, options);
+}
+
+pl_node_t pl_avg_pool(pl_graph_t *g, pl_node_t x, const pl_pool_options_t *options)
+{
+    return pool(g, "avg_pool", PL_OP_avg_pool, x, options);
 }
 
 pl_node_t pl_max_pool2d(pl_graph_t *g, pl_node_t x, int64_t kernel, int64_t stride,
                         int64_t padding)
 {
-    const pl_windows_t windows = {.kernel = {kernel},
-                                  .stride = {stride},
-                                  .padding = {padding}};
+    const pl_pool_options_t options = {.windows = {.kernel = {kernel},
+                                                   .stride = {stride},
+                                                   .padding = {padding}}};
     const pl_shape_t shape = pl_shape_of(g, x);
-    pl_attr_t attr = {0};
     if (!g->error.code && shape.rank != 4)
-        pl_op_fail(g, "max_pool2d takes x [B, C, H, W], got %s", PL_TEXT_OF(shape));
-    if (pl_window_resolve(g, "max_pool2d", x, &windows, true, &attr.window) != PL_OK)
+        return pl_graph_fail(g, PL_EINVAL, "max_pool2d takes x [B, C, H, W], got %s",
+                             PL_TEXT_OF(shape));
+    return pl_max_pool(g, x, &options);
+}
+
+/* Windows that divide x evenly are plain ones if the sizes are multiples; others have up
+ * to one element more than the rounded quotient. */
+static pl_node_t adaptive_pool(pl_graph_t *g, const char *name, pl_opcode_t code,
+                               pl_node_t x, const int64_t wanted[PL_SPACE])
+{
+    pl_attr_t attr = {.shape = pl_shape_of(g, x)};
+    int64_t in[PL_SPACE], out[PL_SPACE] = {1, 1, 1};
+    const pl_windows_t windows = {.kernel = {1}};
+    const int axes = axes_of(attr.shape);
+    if (pl_window_resolve(g, name, x, &windows, true, &attr.window) != PL_OK)
         return PL_NO_NODE;
-    return pl_emit(g, PL_OP_max_pool, &x, 1, &attr, NULL);
+    if (!wanted)
+        return pl_graph_fail(g, PL_EINVAL, "%s needs a size, and NULL was given", name);
+    if (pl_numbers_resolve(g, name, "size", axes, wanted, 0, 1, out) != PL_OK)
+        return PL_NO_NODE;
+    pl_space_of(attr.shape, 2, in);
+    for (int k = 0; k < PL_SPACE; k++) {
+        const int64_t most = in[k] / out[k] + 2, rest = in[k] % out[k];
+        attr.adaptive |= rest != 0;
+        attr.window.kernel[k] = rest == 0 ? in[k] / out[k] : most < in[k] ? most : in[k];
+        attr.window.stride[k] = attr.window.kernel[k];
+        if (k >= PL_SPACE - axes)
+            attr.shape.dim[2 + k - (PL_SPACE - axes)] = out[k];
+    }
+    return pl_emit(g, code, &x, 1, &attr, NULL);
+}
+
+pl_node_t pl_adaptive_max_pool(pl_graph_t *g, pl_node_t x, const int64_t size[PL_SPACE])
+{
+    return adaptive_pool(g, "adaptive_max_pool", PL_OP_max_pool, x, size);
+}
+
+pl_node_t pl_adaptive_avg_pool(pl_graph_t *g, pl_node_t x, const int64_t size[PL_SPACE])
+{
+    return adaptive_pool(g, "adaptive_avg_pool", PL_OP_avg_pool, x, size);
+}
+
+pl_node_t pl_global_max_pool(pl_graph_t *g, pl_node_t x)
+{
+    x = pl_adaptive_max_pool(g, x, (int64_t[PL_SPACE]){1});
+    const pl_shape_t shape = pl_shape_of(g, x);
+    return g->error.code ? PL_NO_NODE
+                         : pl_reshape(g, x, PL_SHAPE(shape.dim[0], shape.dim[1]));
+}
+
+pl_node_t pl_global_avg_pool(pl_graph_t *g, pl_node_t x)
+{
+    const int axes = axes_of(pl_shape_of(g, x));
+    if (!g->error.code && (axes < 1 || axes > PL_SPACE))
+        return pl_graph_fail(g, PL_EINVAL,
+                             "global_avg_pool takes x [B, C, ...] with 1 to %d axes of "
+                             "space, got %s",
+                             PL_SPACE, PL_TEXT_OF(pl_shape_of(g, x)));
+    return pl_mean(g, x, (int[]){2, 3, 4}, axes, false);
 }
 
 static void gradient_max_pool(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
@@ -192,10 +312,20 @@ static void gradient_max_pool(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
                     (pl_node_t[]){dy, pl_node_of(op->output[1])}, 2, &attr, NULL);
 }
 
+static void gradient_avg_pool(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
+                              pl_node_t *dx)
+{
+    pl_attr_t attr = op->attr;
+    attr.shape = pl_input_shape(g, op, 0);
+    dx[0] = pl_emit(g, PL_OP_avg_pool_grad, &dy, 1, &attr, NULL);
+}
+
 const pl_rules_t pl_space_rules[PL_OPCODES] = {
     [PL_OP_conv] = {shape_conv, gradient_conv},
-    [PL_OP_conv_grad_x] = {pl_shape_of_attr, NULL},
+    [PL_OP_conv_grad_x] = {pl_shape_of_attr, gradient_conv_grad_x},
     [PL_OP_conv_grad_w] = {pl_shape_of_attr, NULL},
-    [PL_OP_max_pool] = {shape_max_pool, gradient_max_pool},
+    [PL_OP_avg_pool] = {shape_pool, gradient_avg_pool},
+    [PL_OP_avg_pool_grad] = {pl_shape_of_attr, NULL},
+    [PL_OP_max_pool] = {shape_pool, gradient_max_pool},
     [PL_OP_max_pool_grad] = {pl_shape_of_attr, NULL},
 };

@@ -26,6 +26,10 @@ double pl_graph_flops(const pl_graph_t *g)
         case PL_OP_conv:         /* each output is a product with one of w [out, ...] */
             sum += 2 * outputs * (double)(pl_elements(b) / b.dim[0]);
             break;
+        case PL_OP_conv_grad_x:                       /* forward: as each of its inputs */
+            if (!op->gradient_of)
+                sum += 2 * (double)pl_elements(a) * (double)(pl_elements(b) / b.dim[0]);
+            break;
         case PL_OP_attention:   /* q, k, v [B, H, T, d]: scores and sum, without a mask */
             sum += 4 * (double)pl_elements(a) * (double)b.dim[2];
             break;

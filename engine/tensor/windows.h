@@ -35,6 +35,12 @@ static inline void pl_window_same(pl_window_t *window)
     }
 }
 
+/* Copies the numbers of the axes of space of an x with so many.  An axis without a number
+ * has the number of the axis before it; the first axis has the usual number.  PL_EINVAL:
+ * a number is too small, and the graph has failed. */
+int pl_numbers_resolve(pl_graph_t *g, const char *name, const char *what, int axes,
+                       const int64_t from[PL_SPACE], int64_t usual, int64_t least,
+                       int64_t to[PL_SPACE]);
 /* The numbers of the last `axes` axes of space as "3x5"; returns text. */
 char *pl_sizes_text(const int64_t number[PL_SPACE], int axes, char text[64]);
 

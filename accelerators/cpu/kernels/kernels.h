@@ -130,6 +130,7 @@ typedef struct pl_max_job {
 typedef struct pl_pool_job {
     int64_t batch, channels, in[PL_SPACE], out[PL_SPACE];
     pl_window_t window;
+    bool adaptive, counts_padding;
     const float *x, *dy;
     float *y, *dx;
     int32_t *where;
@@ -238,6 +239,8 @@ typedef void pl_kernel_run_t(const void *job, int64_t from, int64_t to);
 #define PL_KERNELS(X) \
     X(attention, pl_attention_job_t) \
     X(attention_grad, pl_attention_job_t) \
+    X(average, pl_pool_job_t) \
+    X(average_grad, pl_pool_job_t) \
     X(batch_norm, pl_batch_norm_job_t) \
     X(batch_norm_grad, pl_batch_norm_job_t) \
     X(batch_norm_statistics, pl_batch_norm_job_t) \

@@ -1,4 +1,4 @@
-/* pool.c - largest of windows, channels last
+/* pool.c - largest and mean of windows, channels last
  *
  * Channels are neighbours, so that the comparisons of a window run over vectors of them.
  * Padding never wins. */
@@ -22,7 +22,12 @@ typedef struct window {
 
 static range_t range_at(const pl_pool_job_t *job, int axis, int64_t i)
 {
-    const int64_t dilation = job->window.dilation[axis], size = job->in[axis];
+    const int64_t dilation = job->window.dilation[axis], size = job->in[axis],
+                  n = job->out[axis];
+    if (job->adaptive) {
+        const int64_t start = i * size / n;
+        return (range_t){start, 0, ((i + 1) * size + n - 1) / n - start};
+    }
     range_t r = {.start = i * job->window.stride[axis] - job->window.before[axis],
                  .to = job->window.kernel[axis]};
     if (r.start < 0)
@@ -181,7 +186,7 @@ void KERNEL(pool_grad)(const void *of, int64_t from, int64_t to)
     const pl_pool_job_t *job = of;
     const pl_window_t *w = &job->window;
     const int64_t sample = job->in[0] * job->in[1] * job->in[2] * job->channels;
-    bool alone = true;
+    bool alone = !job->adaptive;
     for (int k = 0; k < PL_SPACE; k++)
         alone &= w->stride[k] == w->kernel[k] && w->dilation[k] == 1 && !w->before[k]
                  && job->out[k] * w->stride[k] == job->in[k];
@@ -189,4 +194,81 @@ void KERNEL(pool_grad)(const void *of, int64_t from, int64_t to)
         memset(job->dx + from * sample, 0,
                (size_t)((to - from) * sample) * sizeof *job->dx);
     each_window(job, from, to, alone ? pool_window_grad_alone : pool_window_grad);
+}
+
+/* ---- Mean ---- */
+
+/* 1 / the elements of a window, padding included if it counts, but none beyond it. */
+static float share_of(const pl_pool_job_t *job, const window_t *w)
+{
+    int64_t all = 1;
+    for (int k = 0; k < PL_SPACE; k++) {
+        const range_t *r = &w->along[k];
+        const int64_t left = job->in[k] + job->window.before[k] - r->start,
+                      kernel = job->window.kernel[k];
+        all *= !job->adaptive && job->counts_padding ? (kernel < left ? kernel : left)
+                                                     : r->to - r->from;
+    }
+    return 1 / (float)all;
+}
+
+static void average_window(const pl_pool_job_t *job, const window_t *w, int64_t b,
+                           int64_t at)
+{
+    const range_t *r = w->along;
+    const int64_t n = job->channels;
+    const float *x = job->x + b * job->in[0] * job->in[1] * job->in[2] * n,
+                share = share_of(job, w);
+    for (int64_t c = 0; c < n; c += LANES) {
+        const int64_t lanes = n - c < LANES ? n - c : LANES;
+        lanes_t sum = {0};
+        for (int64_t k = r[0].from; k < r[0].to; k++)
+            for (int64_t i = r[1].from; i < r[1].to; i++) {
+                const float *row = x + row_at(job, w, k, i) + c;
+                for (int64_t j = r[2].from; j < r[2].to; j++) {
+                    if (lanes == LANES)
+                        sum += *(const lanes_t *)(row + j * n);
+                    else
+                        for (int64_t l = 0; l < lanes; l++)
+                            sum[l] += row[j * n + l];
+                }
+            }
+        sum *= share;
+        memcpy(job->y + at + c, &sum, (size_t)lanes * sizeof(float));
+    }
+}
+
+/* Samples [from, to). */
+void KERNEL(average)(const void *of, int64_t from, int64_t to)
+{
+    each_window(of, from, to, average_window);
+}
+
+static void spread(float *restrict dx, const float *restrict dy, float share, int64_t n)
+{
+    for (int64_t c = 0; c < n; c++)
+        dx[c] += dy[c] * share;
+}
+
+static void average_window_grad(const pl_pool_job_t *job, const window_t *w, int64_t b,
+                                int64_t at)
+{
+    const range_t *r = w->along;
+    const int64_t n = job->channels;
+    const float share = share_of(job, w);
+    float *dx = job->dx + b * job->in[0] * job->in[1] * job->in[2] * n;
+    for (int64_t k = r[0].from; k < r[0].to; k++)
+        for (int64_t i = r[1].from; i < r[1].to; i++) {
+            float *row = dx + row_at(job, w, k, i);
+            for (int64_t j = r[2].from; j < r[2].to; j++)
+                spread(row + j * n, job->dy + at, share, n);
+        }
+}
+
+void KERNEL(average_grad)(const void *of, int64_t from, int64_t to)
+{
+    const pl_pool_job_t *job = of;
+    const int64_t sample = job->in[0] * job->in[1] * job->in[2] * job->channels;
+    memset(job->dx + from * sample, 0, (size_t)((to - from) * sample) * sizeof *job->dx);
+    each_window(job, from, to, average_window_grad);
 }
