@@ -298,7 +298,8 @@ def ctrl_c_stops_at_a_step():
     program = f"""
 import os, signal, sys
 sys.argv[1:] = {sys.argv[1:]!r}
-import numpy as np, paceline as pl, threading
+import numpy as np, paceline as pl
+signal.signal(signal.SIGINT, signal.default_int_handler)    # a shell's background has it ignored
 rng = np.random.default_rng(3)
 x = rng.uniform(-1, 1, (600, 2)).astype(np.float32); y = (x.sum(1) > 0).astype(np.int64)
 @pl.module
@@ -313,7 +314,7 @@ class Once(pl.Callback):
 result = pl.fit(net, (x, y), max_epochs=-1, callbacks=[Once()], default_root_dir={folder!r}, progress=False)
 print(result.status, result.reason)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     ok("the result says so", done.stdout == "stopped Ctrl-C\n")
     if done.stderr:
         print("#", done.stderr)
@@ -442,7 +443,7 @@ result = pl.fit(net, (x, (x.sum(1) > 0).astype(np.int64)), val_split=0.1, max_ep
 print(result.status, result.metrics["val_acc"] > 0.9, result.weights["fc.weight"].shape)
 """
     Path(folder, "ranks.py").write_text(program)
-    done = subprocess.run([sys.executable, f"{folder}/ranks.py"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, f"{folder}/ranks.py"], capture_output=True, text=True, timeout=300)
     ok("two ranks of spawn train", done.stdout == "only the program comes here\nok True (2, 2)\n")
     if done.stderr:
         print("#", done.stderr.replace("\n", "\n# "))

@@ -161,13 +161,13 @@ static void compute_interpolate(pl_reference_call_t *c)
                       start = e / x.inner / new *old;
         const pl_interpolate_source_t of = pl_interpolate_source(c->attr->linear, old,
                                                                  new, j);
-        const int64_t low = (start + of.low) * x.inner + inner,
-                      high = (start + of.high) * x.inner + inner;
-        if (back) {
-            c->out[0][low] += (1 - of.share) * c->in[0][e];
-            c->out[0][high] += of.share * c->in[0][e];
-        } else {
-            c->out[0][e] = (1 - of.share) * c->in[0][low] + of.share * c->in[0][high];
+        const double weight[] = {1 - of.share, of.share};   /* one of 0 has no term */
+        const int64_t place[] = {(start + of.low) * x.inner + inner,
+                                 (start + of.high) * x.inner + inner};
+        for (int k = 0; k < 2; k++) {
+            const int64_t from = back ? e : place[k], to = back ? place[k] : e;
+            if (weight[k] != 0)
+                c->out[0][to] += weight[k] * c->in[0][from];
         }
     }
 }
