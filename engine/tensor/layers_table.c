@@ -97,13 +97,6 @@ static pl_node_t build_avg_pool(pl_layer_builder_t *b, pl_node_t x,
     return pl_avg_pool(b->g, x, &options);
 }
 
-static pl_node_t build_adaptive_pool(pl_layer_builder_t *b, pl_node_t x,
-                                     const pl_layer_arguments_t *a)
-{
-    return (a->is_given[1] ? pl_adaptive_max_pool : pl_adaptive_avg_pool)(b->g, x,
-                                                                          a->sizes[0]);
-}
-
 static pl_node_t build_global_max_pool(pl_layer_builder_t *b, pl_node_t x,
                                        const pl_layer_arguments_t *a)
 {
@@ -120,24 +113,6 @@ static pl_node_t build_global_pool(pl_layer_builder_t *b, pl_node_t x,
     for (int i = 2; i < pl_shape_of(b->g, x).rank; i++)
         axes[count++] = i;
     return count ? pl_mean(b->g, x, axes, count, false) : x;
-}
-
-static pl_node_t build_flatten(pl_layer_builder_t *b, pl_node_t x,
-                               const pl_layer_arguments_t *a)
-{
-    return pl_flatten(b->g, x, (int)a->value[0]);
-}
-
-static pl_node_t build_dropout(pl_layer_builder_t *b, pl_node_t x,
-                               const pl_layer_arguments_t *a)
-{
-    return pl_dropout(b->g, x, a->value[0]);
-}
-
-static pl_node_t build_batch_norm(pl_layer_builder_t *b, pl_node_t x,
-                                  const pl_layer_arguments_t *a)
-{
-    return pl_batch_norm(b->g, b->path, x, a->value[0], a->value[1]);
 }
 
 static pl_node_t build_layer_norm(pl_layer_builder_t *b, pl_node_t x,
@@ -173,13 +148,6 @@ static pl_node_t build_instance_norm(pl_layer_builder_t *b, pl_node_t x,
     const pl_norm_options_t options = {.epsilon = a->value[0],
                                        .no_weight = !a->is_given[1]};
     return pl_instance_norm(b->g, b->path, x, &options);
-}
-
-static pl_node_t build_embedding(pl_layer_builder_t *b, pl_node_t x,
-                                 const pl_layer_arguments_t *a)
-{
-    return pl_embedding(b->g, b->path, x, (int64_t)a->value[0], (int64_t)a->value[1],
-                        pl_normal(a->value[2]));
 }
 
 /* A trained vector for each position of [B, T, C] is added. */
@@ -232,48 +200,6 @@ static pl_node_t build_attention(pl_layer_builder_t *b, pl_node_t x,
     return pl_linear(g, "proj", x, s.dim[2]);
 }
 
-static pl_node_t build_mean(pl_layer_builder_t *b, pl_node_t x,
-                            const pl_layer_arguments_t *a)
-{
-    return pl_mean(b->g, x, (int[]){(int)a->value[0]}, 1, false);
-}
-
-static pl_node_t build_max(pl_layer_builder_t *b, pl_node_t x,
-                           const pl_layer_arguments_t *a)
-{
-    return pl_max(b->g, x, (int)a->value[0], false);
-}
-
-static pl_node_t build_min(pl_layer_builder_t *b, pl_node_t x,
-                           const pl_layer_arguments_t *a)
-{
-    return pl_min(b->g, x, (int)a->value[0], false);
-}
-
-static pl_node_t build_one_hot(pl_layer_builder_t *b, pl_node_t x,
-                               const pl_layer_arguments_t *a)
-{
-    return pl_one_hot(b->g, x, (int64_t)a->value[0]);
-}
-
-static pl_node_t build_cumsum(pl_layer_builder_t *b, pl_node_t x,
-                              const pl_layer_arguments_t *a)
-{
-    return pl_cumsum(b->g, x, (int)a->value[0]);
-}
-
-static pl_node_t build_sort(pl_layer_builder_t *b, pl_node_t x,
-                            const pl_layer_arguments_t *a)
-{
-    return pl_sort(b->g, x, (int)a->value[0], a->is_given[1], NULL);
-}
-
-static pl_node_t build_top_k(pl_layer_builder_t *b, pl_node_t x,
-                             const pl_layer_arguments_t *a)
-{
-    return pl_top_k(b->g, x, (int64_t)a->value[0], (int)a->value[1], NULL);
-}
-
 static pl_node_t build_float(pl_layer_builder_t *b, pl_node_t x,
                              const pl_layer_arguments_t *a)
 {
@@ -286,12 +212,6 @@ static pl_node_t build_softmax(pl_layer_builder_t *b, pl_node_t x,
 {
     (void)a;
     return pl_softmax(b->g, x);
-}
-
-static pl_node_t build_log_softmax(pl_layer_builder_t *b, pl_node_t x,
-                                   const pl_layer_arguments_t *a)
-{
-    return pl_log_softmax(b->g, x, (int)a->value[0]);
 }
 
 /* All axes but the first. */
@@ -389,37 +309,6 @@ static pl_node_t build_upsample(pl_layer_builder_t *b, pl_node_t x,
     return pl_interpolate(b->g, x, sizes, shape.rank - 2, a->is_given[1]);
 }
 
-static pl_node_t build_pixel_shuffle(pl_layer_builder_t *b, pl_node_t x,
-                                     const pl_layer_arguments_t *a)
-{
-    return pl_pixel_shuffle(b->g, x, (int64_t)a->value[0]);
-}
-
-static pl_node_t build_pixel_unshuffle(pl_layer_builder_t *b, pl_node_t x,
-                                       const pl_layer_arguments_t *a)
-{
-    return pl_pixel_unshuffle(b->g, x, (int64_t)a->value[0]);
-}
-
-static pl_node_t build_flip(pl_layer_builder_t *b, pl_node_t x,
-                            const pl_layer_arguments_t *a)
-{
-    return pl_flip(b->g, x, (int[]){(int)a->value[0]}, 1);
-}
-
-static pl_node_t build_roll(pl_layer_builder_t *b, pl_node_t x,
-                            const pl_layer_arguments_t *a)
-{
-    return pl_roll(b->g, x, (int)a->value[0], (int64_t)a->value[1]);
-}
-
-static pl_node_t build_slice(pl_layer_builder_t *b, pl_node_t x,
-                             const pl_layer_arguments_t *a)
-{
-    return pl_slice_step(b->g, x, (int)a->value[0], (int64_t)a->value[1],
-                         (int64_t)a->value[2], (int64_t)a->value[3]);
-}
-
 static pl_node_t build_tile(pl_layer_builder_t *b, pl_node_t x,
                             const pl_layer_arguments_t *a)
 {
@@ -430,43 +319,47 @@ static pl_node_t build_tile(pl_layer_builder_t *b, pl_node_t x,
     return axis < 0 ? PL_NO_NODE : pl_repeat(b->g, x, times);
 }
 
-static pl_node_t build_tril(pl_layer_builder_t *b, pl_node_t x,
-                            const pl_layer_arguments_t *a)
-{
-    return pl_tril(b->g, x, (int64_t)a->value[0]);
-}
-
-static pl_node_t build_triu(pl_layer_builder_t *b, pl_node_t x,
-                            const pl_layer_arguments_t *a)
-{
-    return pl_triu(b->g, x, (int64_t)a->value[0]);
-}
-
-#define pl_log pl_log_of
-#define BUILD_0(name) \
-    static pl_node_t element_##name(pl_layer_builder_t *b, pl_node_t x, \
-                                    const pl_layer_arguments_t *a) \
+/* Layers that are one call of the interface. */
+#define SIZE(k) ((int64_t)a->value[k])
+#define AXIS(k) ((int)a->value[k])
+#define LAYER(name, call) \
+    static pl_node_t build_##name(pl_layer_builder_t *b, pl_node_t x, \
+                                  const pl_layer_arguments_t *a) \
     { \
         (void)a; \
-        return pl_##name(b->g, x); \
+        return call; \
     }
-#define BUILD_1(name) \
-    static pl_node_t element_##name(pl_layer_builder_t *b, pl_node_t x, \
-                                    const pl_layer_arguments_t *a) \
-    { \
-        return pl_##name(b->g, x, a->value[0]); \
-    }
-#define BUILD_2(name) \
-    static pl_node_t element_##name(pl_layer_builder_t *b, pl_node_t x, \
-                                    const pl_layer_arguments_t *a) \
-    { \
-        return pl_##name(b->g, x, a->value[0], a->value[1]); \
-    }
+LAYER(adaptive_pool, (a->is_given[1] ? pl_adaptive_max_pool
+                                     : pl_adaptive_avg_pool)(b->g, x, a->sizes[0]))
+LAYER(flatten, pl_flatten(b->g, x, AXIS(0)))
+LAYER(dropout, pl_dropout(b->g, x, a->value[0]))
+LAYER(batch_norm, pl_batch_norm(b->g, b->path, x, a->value[0], a->value[1]))
+LAYER(embedding, pl_embedding(b->g, b->path, x, SIZE(0), SIZE(1), pl_normal(a->value[2])))
+LAYER(mean, pl_mean(b->g, x, (int[]){AXIS(0)}, 1, false))
+LAYER(max, pl_max(b->g, x, AXIS(0), false))
+LAYER(min, pl_min(b->g, x, AXIS(0), false))
+LAYER(one_hot, pl_one_hot(b->g, x, SIZE(0)))
+LAYER(cumsum, pl_cumsum(b->g, x, AXIS(0)))
+LAYER(sort, pl_sort(b->g, x, AXIS(0), a->is_given[1], NULL))
+LAYER(top_k, pl_top_k(b->g, x, SIZE(0), AXIS(1), NULL))
+LAYER(log_softmax, pl_log_softmax(b->g, x, AXIS(0)))
+LAYER(pixel_shuffle, pl_pixel_shuffle(b->g, x, SIZE(0)))
+LAYER(pixel_unshuffle, pl_pixel_unshuffle(b->g, x, SIZE(0)))
+LAYER(flip, pl_flip(b->g, x, (int[]){AXIS(0)}, 1))
+LAYER(roll, pl_roll(b->g, x, AXIS(0), SIZE(1)))
+LAYER(slice, pl_slice_step(b->g, x, AXIS(0), SIZE(1), SIZE(2), SIZE(3)))
+LAYER(tril, pl_tril(b->g, x, SIZE(0)))
+LAYER(triu, pl_triu(b->g, x, SIZE(0)))
+
+#define pl_log pl_log_of
+#define BUILD_0(name) LAYER(name, pl_##name(b->g, x))
+#define BUILD_1(name) LAYER(name, pl_##name(b->g, x, a->value[0]))
+#define BUILD_2(name) LAYER(name, pl_##name(b->g, x, a->value[0], a->value[1]))
 #define PL_UNARY(name, numbers, precision, rounding, value, rule, slope, meaning) \
     BUILD_##numbers(name)
 #define PL_BINARY(name, precision, rounding, value, rule, slope_x, slope_y, meaning) \
-    static pl_node_t element_##name(pl_layer_builder_t *b, pl_node_t x, \
-                                    const pl_layer_arguments_t *a) \
+    static pl_node_t build_##name(pl_layer_builder_t *b, pl_node_t x, \
+                                  const pl_layer_arguments_t *a) \
     { \
         const pl_node_t y = kept(b, a->text); \
         return b->g->error.code ? PL_NO_NODE : pl_##name(b->g, x, y); \
@@ -559,14 +452,14 @@ const pl_layer_rule_t pl_layer_table[] = {
     {"triu", "diagonal=0", "the upper triangle of the last two axes", build_triu},
 #define PL_UNARY(name, numbers, precision, rounding, value, rule, slope, meaning)
 #define PL_BINARY(name, precision, rounding, value, rule, slope_x, slope_y, meaning) \
-    {#name, "kept$", meaning, element_##name},
+    {#name, "kept$", meaning, build_##name},
 #define PL_TERNARY(name, precision, rounding, value, rule, meaning)
 #include "tensor/elementwise.def"
 #define NUMBERS_0 ""
 #define NUMBERS_1 "f:"
 #define NUMBERS_2 "f: h:"
 #define PL_UNARY(name, numbers, precision, rounding, value, rule, slope, meaning) \
-    {#name, NUMBERS_##numbers, meaning, element_##name},
+    {#name, NUMBERS_##numbers, meaning, build_##name},
 #define PL_BINARY(name, precision, rounding, value, rule, slope_x, slope_y, meaning)
 #define PL_TERNARY(name, precision, rounding, value, rule, meaning)
 #include "tensor/elementwise.def"
