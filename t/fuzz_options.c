@@ -3,28 +3,15 @@
  * What is read must print, and what was printed must read as the same run; what is
  * refused must say why, where and in one line. */
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/json_text.h"
 #include "base/options.h"
-#include "base/utf8.h"
+#include "fuzz_must.h"
 #include "sample_components.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool truth)
-{
-    if (!truth)
-        abort();
-}
-
-static void must_be_a_sentence(const pl_error_t *err)
-{
-    must(err->code < 0 && err->text[0] && !strchr(err->text, '\n'));
-    must(pl_utf8_ok(err->text, strlen(err->text)));
-}
 
 static void must_bind(const pl_options_t *o)
 {

@@ -1,28 +1,14 @@
 /* fuzz_record.c - records of graphs of any bytes: they give a graph, or are refused with
  * a sentence */
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/json_text.h"
-#include "base/utf8.h"
+#include "fuzz_must.h"
 #include "tensor/graph.h"
 #include "tensor/model.h"
 #include "tensor/record.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool truth)
-{
-    if (!truth)
-        abort();
-}
-
-static void must_be_a_sentence(const pl_error_t *err)
-{
-    must(err->code < 0 && err->text[0] && !strchr(err->text, '\n'));
-    must(pl_utf8_ok(err->text, strlen(err->text)));
-}
 
 /* What the check refuses gives no graph. */
 static void must_apply(const json_t *record, pl_stage_t stage)

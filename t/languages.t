@@ -2,14 +2,6 @@
 # languages.t - tests that programs train which are not written in C, and that others read what was learnt
 . "$(dirname "$0")/tap.sh"
 
-# python_with MODULES - in python, one that has them
-python_with() {
-    for python in ${PYTHON:-python3 /usr/bin/python3}; do
-        "$python" -c "import $1" 2>/dev/null && return
-    done
-    return 1
-}
-
 a_program_in_cxx_trains() {
     local cxx
     read -ra cxx <<<"${CXX:-c++}"

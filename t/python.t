@@ -2,14 +2,6 @@
 # python.t - tests of the package for Python: its own sentences, and the example
 . "$(dirname "$0")/tap.sh"
 
-# python_with MODULES - in python, one that has them
-python_with() {
-    for python in ${PYTHON:-python3 /usr/bin/python3}; do
-        "$python" -c "import $1" 2>/dev/null && return
-    done
-    return 1
-}
-
 the_package_works() {
     local cc line
     read -ra cc <<<"${CC:-cc}"

@@ -208,6 +208,14 @@ lines() {
     grep -c '' <<<"$1"
 }
 
+# python_with MODULES - in python, one that has them
+python_with() {
+    for python in ${PYTHON:-python3 /usr/bin/python3}; do
+        "$python" -c "import $1" 2>/dev/null && return
+    done
+    return 1
+}
+
 done_testing() {
     echo "1..$tests"
     exit $((failures > 0))
