@@ -169,13 +169,11 @@ static void pools(pl_graph_t *g)
                                                            .padding = {1}},
                                                .output_padding = {1},
                                                .groups = 2};
-    const pl_pool_options_t wide = {.windows = {.kernel = {2, 3},
-                                                .stride = {2, 1},
-                                                .padding = {1}},
-                                    .ceil_mode = true},
-                            mean = {.windows = {.kernel = {3}, .stride = {2},
-                                                .padding = {1}},
-                                    .exclude_padding = true};
+    const pl_pool_options_t
+        wide = {.windows = {.kernel = {2, 3}, .stride = {2, 1}, .padding = {1}},
+                .ceil_mode = true},
+        mean = {.windows = {.kernel = {3}, .stride = {2}, .padding = {1}},
+                .exclude_padding = true};
     const int64_t size[PL_SPACE] = {3, 2};
     pl_node_t x = pl_conv2d(g, "0", pl_input(g, "x"), 4,
                             &(pl_conv_options_t){.kernel = 1});

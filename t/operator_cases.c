@@ -594,8 +594,8 @@ static pl_node_t build_pool(pl_graph_t *g, const operator_case_t *c)
 /* arg: a mean, then the size of the result. */
 static pl_node_t build_adaptive_pool(pl_graph_t *g, const operator_case_t *c)
 {
-    return (c->arg[0] ? pl_adaptive_avg_pool
-                      : pl_adaptive_max_pool)(g, param(g, c, 0), c->arg + 1);
+    return (c->arg[0] ? pl_adaptive_avg_pool : pl_adaptive_max_pool)(g, param(g, c, 0),
+                                                                     c->arg + 1);
 }
 
 /* arg: kernel, stride, padding. */
@@ -645,15 +645,17 @@ static pl_node_t build_wide_attention(pl_graph_t *g, const operator_case_t *c)
               m = pl_reshape(g, pl_vector(g, seen, (int)(T * S)), PL_SHAPE(1, T, S));
     b = pl_reshape(g, b, kind == 2 ? PL_SHAPE(q.dim[0], 1, 1, S) : PL_SHAPE(T, S));
     if (kind == 4)
-        b = pl_reshape(g, pl_slice(g, pl_reshape(g, param(g, c, 0), PL_SHAPE(-1)), 0, 0,
-                                   q.dim[1] * T * S),
+        b = pl_reshape(g,
+                       pl_slice(g, pl_reshape(g, param(g, c, 0), PL_SHAPE(-1)), 0, 0,
+                                q.dim[1] * T * S),
                        PL_SHAPE(q.dim[1], T, S));
-    const pl_attention_options_t options = {
-        .causal = c->arg[0],
-        .window = c->arg[1],
-        .scale = c->p,
-        .bias = kind == 1 || kind == 2 || kind == 4 ? &b : NULL,
-        .mask = kind >= 3 ? &m : NULL};
+    const pl_attention_options_t options = {.causal = c->arg[0],
+                                            .window = c->arg[1],
+                                            .scale = c->p,
+                                            .bias = kind == 1 || kind == 2 || kind == 4
+                                                        ? &b
+                                                        : NULL,
+                                            .mask = kind >= 3 ? &m : NULL};
     return pl_attention(g, param(g, c, 0), param(g, c, 1), param(g, c, 2), &options);
 }
 
@@ -1283,8 +1285,8 @@ const operator_case_t operator_cases[] = {
     {CASE("max_pool, dilation, ceil", pool, 1, S(1, 2, 9, 8)), .arg = {false, true},
      .windows = {.kernel = {3}, .stride = {3}, .padding = {1}, .dilation = {2}}},
     {CASE("max_pool, ceil, x smaller than a window", pool, 1, S(1, 2, 3, 4)),
-     .arg = {false, true}, .windows = {.kernel = {4, 2}, .stride = {3},
-                                       .dilation = {1, 2}}},
+     .arg = {false, true},
+     .windows = {.kernel = {4, 2}, .stride = {3}, .dilation = {1, 2}}},
     {CASE("max_pool, one axis", pool, 1, S(2, 3, 9)), .windows = {.kernel = {2}}},
     {CASE("max_pool, three axes", pool, 1, S(1, 17, 4, 5, 4)),
      .windows = {.kernel = {2, 3, 2}, .stride = {1, 2, 2}, .padding = {1, 1, 1}}},
@@ -1295,8 +1297,8 @@ const operator_case_t operator_cases[] = {
     {CASE("avg_pool, ceil, x smaller than a window", pool, 1, S(1, 3, 2, 4)),
      .arg = {true, true}, .windows = {.kernel = {4, 5}, .stride = {3}}},
     {CASE("avg_pool, padding does not count", pool, 1, S(1, 2, 8, 7)),
-     .arg = {true, true, true}, .windows = {.kernel = {3}, .stride = {2},
-                                            .padding = {1}}},
+     .arg = {true, true, true},
+     .windows = {.kernel = {3}, .stride = {2}, .padding = {1}}},
     {CASE("avg_pool, one axis", pool, 1, S(2, 3, 9)), .arg = {true},
      .windows = {.kernel = {4}, .stride = {2}, .padding = {2}}},
     {CASE("avg_pool, three axes", pool, 1, S(1, 3, 4, 5, 4)), .arg = {true},
@@ -1333,33 +1335,33 @@ const operator_case_t operator_cases[] = {
     {CASE("attention, mask, causal, queries that see no key", masked_attention, 3,
           S(2, 2, 5, 4), S(2, 2, 5, 4), S(2, 2, 5, 4)),
      .arg = {true, true}},
-    {CASE("attention, more keys", wide_attention, 3, S(2, 2, 3, 4),
-          S(2, 2, 7, 4), S(2, 2, 7, 4))},
-    {CASE("attention, more keys, causal", wide_attention, 3, S(2, 2, 3, 4),
-          S(2, 2, 7, 4), S(2, 2, 7, 4)),
+    {CASE("attention, more keys", wide_attention, 3, S(2, 2, 3, 4), S(2, 2, 7, 4),
+          S(2, 2, 7, 4))},
+    {CASE("attention, more keys, causal", wide_attention, 3, S(2, 2, 3, 4), S(2, 2, 7, 4),
+          S(2, 2, 7, 4)),
      .arg = {true}},
     {CASE("attention, more queries, causal", wide_attention, 3, S(2, 2, 7, 4),
           S(2, 2, 3, 4), S(2, 2, 3, 4)),
      .arg = {true}, .p = 0.75},
-    {CASE("attention, grouped queries", wide_attention, 3, S(2, 4, 5, 4),
-          S(2, 2, 5, 4), S(2, 2, 5, 4)),
+    {CASE("attention, grouped queries", wide_attention, 3, S(2, 4, 5, 4), S(2, 2, 5, 4),
+          S(2, 2, 5, 4)),
      .arg = {true}},
     {CASE("attention, one head for all queries", wide_attention, 3, S(2, 3, 4, 4),
           S(2, 1, 6, 4), S(2, 1, 6, 4))},
-    {CASE("attention, window", wide_attention, 3, S(1, 2, 40, 4),
-          S(1, 2, 40, 4), S(1, 2, 40, 4)),
+    {CASE("attention, window", wide_attention, 3, S(1, 2, 40, 4), S(1, 2, 40, 4),
+          S(1, 2, 40, 4)),
      .arg = {true, 5}},
     {CASE("attention, window both ways, more queries", wide_attention, 3, S(1, 2, 21, 4),
           S(1, 2, 9, 4), S(1, 2, 9, 4)),
      .arg = {false, 3}},
-    {CASE("attention, bias", wide_attention, 3, S(2, 2, 5, 4),
-          S(2, 2, 6, 4), S(2, 2, 6, 4)),
+    {CASE("attention, bias", wide_attention, 3, S(2, 2, 5, 4), S(2, 2, 6, 4),
+          S(2, 2, 6, 4)),
      .arg = {false, 0, 1}, .p = 0.3},
     {CASE("attention, bias of keys, causal", wide_attention, 3, S(2, 2, 5, 4),
           S(2, 2, 6, 4), S(2, 2, 6, 4)),
      .arg = {true, 0, 2}},
-    {CASE("attention, any mask", wide_attention, 3, S(2, 2, 4, 4),
-          S(2, 2, 6, 4), S(2, 2, 6, 4)),
+    {CASE("attention, any mask", wide_attention, 3, S(2, 2, 4, 4), S(2, 2, 6, 4),
+          S(2, 2, 6, 4)),
      .arg = {false, 0, 3}},
     {CASE("attention, trained bias, any mask", wide_attention, 3, S(2, 2, 4, 4),
           S(2, 2, 6, 4), S(2, 2, 6, 4)),

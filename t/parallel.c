@@ -199,14 +199,14 @@ static void a_convolution_is_the_same_from_slices(void)
     static const char *const names[] = {"forward", "gradient of x", "gradient of w"};
     for (int kind = 0; kind < 3; kind++)
         for (int threads = 2; threads <= 8; threads += 2) {
-            pl_convolution_t c = {.batch = 7,
-                                  .channels = 16,
-                                  .filters = 32,
-                                  .groups = 1,
-                                  .in = {1, 14, 13},
-                                  .out = {1, 14, 13},
-                                  .window = {{1, 3, 3}, {1, 1, 1}, {1, 1, 1}, {0, 1, 1},
-                                             {0, 1, 1}}};
+            pl_convolution_t c = {
+                .batch = 7,
+                .channels = 16,
+                .filters = 32,
+                .groups = 1,
+                .in = {1, 14, 13},
+                .out = {1, 14, 13},
+                .window = {{1, 3, 3}, {1, 1, 1}, {1, 1, 1}, {0, 1, 1}, {0, 1, 1}}};
             c.kind = kind, c.has_bias = kind == PL_CONVOLVE;
             ok(difference(make_convolution, &c, threads, c.has_bias) < 1e-5,
                "%s, 7 pictures, %d threads", names[kind], threads);

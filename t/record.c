@@ -206,8 +206,8 @@ static void sizes_of_axes_may_be_fewer_than_the_axes(void)
     pl_error_t err = {0};
     pl_recorder_t *r = pl_recorder_new(image, 2, PL_TRAIN, NULL);
     pl_text_free(pl_recorder_call(r, "[\"input\",{\"name\":\"x\"}]", &err));
-    char *answer = pl_recorder_call(
-        r, "[\"adaptive_avg_pool\",{\"x\":0,\"size\":[4]}]", &err);
+    char *answer = pl_recorder_call(r, "[\"adaptive_avg_pool\",{\"x\":0,\"size\":[4]}]",
+                                    &err);
     is_text(answer,
             "{\"value\":1,\"kind\":\"node\",\"shape\":[-1,3,4,4],\"dtype\":"
             "\"float32\"}",

@@ -270,15 +270,10 @@ static int prepare_attention(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t 
 }
 
 const pl_prepare_t pl_prepare_products[PL_OPCODES] = {
-    [PL_OP_attention] = prepare_attention,
-    [PL_OP_attention_grad] = prepare_attention,
-    [PL_OP_avg_pool] = prepare_pool,
-    [PL_OP_avg_pool_grad] = prepare_pool,
-    [PL_OP_conv] = prepare_convolution,
-    [PL_OP_conv_grad_w] = prepare_convolution,
-    [PL_OP_conv_grad_x] = prepare_convolution,
-    [PL_OP_linear] = prepare_matmul,
-    [PL_OP_matmul] = prepare_matmul,
-    [PL_OP_max_pool] = prepare_pool,
+    [PL_OP_attention] = prepare_attention,     [PL_OP_attention_grad] = prepare_attention,
+    [PL_OP_avg_pool] = prepare_pool,           [PL_OP_avg_pool_grad] = prepare_pool,
+    [PL_OP_conv] = prepare_convolution,        [PL_OP_conv_grad_w] = prepare_convolution,
+    [PL_OP_conv_grad_x] = prepare_convolution, [PL_OP_linear] = prepare_matmul,
+    [PL_OP_matmul] = prepare_matmul,           [PL_OP_max_pool] = prepare_pool,
     [PL_OP_max_pool_grad] = prepare_pool,
 };

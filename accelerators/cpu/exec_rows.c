@@ -84,15 +84,15 @@ static pl_layer_norm_job_t layer_norm_start(const pl_exec_op_t *s,
                                             const pl_exec_context_t *f, int k)
 {
     const int64_t channels = s->size[2] / s->size[3];
-    return (pl_layer_norm_job_t){
-        .width = s->size[1],
-        .channels = channels,
-        .run = s->size[1] / channels,
-        .sets = s->size[3],
-        .epsilon = (float)s->op.attr.a,
-        .is_rms = s->op.attr.is_rms,
-        .x = pl_in(s, f, k),
-        .w = spread(s, f, k + 1, s->size[4], (float *)f->scratch)};
+    return (
+        pl_layer_norm_job_t){.width = s->size[1],
+                             .channels = channels,
+                             .run = s->size[1] / channels,
+                             .sets = s->size[3],
+                             .epsilon = (float)s->op.attr.a,
+                             .is_rms = s->op.attr.is_rms,
+                             .x = pl_in(s, f, k),
+                             .w = spread(s, f, k + 1, s->size[4], (float *)f->scratch)};
 }
 
 static int run_layer_norm(const pl_exec_op_t *s, const pl_exec_context_t *f,

@@ -286,10 +286,9 @@ static dnnl_status_t operands_describe(const pl_convolution_t *c, convolution_t 
                                               dnnl_f32, filters[deep][grouped]);
     if (status == dnnl_success)
         status = dnnl_memory_desc_init_by_tag(&v->bias, 1, bias, dnnl_f32, dnnl_a);
-    return status == dnnl_success
-               ? dnnl_memory_desc_init_by_tag(&v->y, 2 + axes, y, dnnl_f32,
-                                              pictures[deep])
-               : status;
+    return status == dnnl_success ? dnnl_memory_desc_init_by_tag(&v->y, 2 + axes, y,
+                                                                 dnnl_f32, pictures[deep])
+                                  : status;
 }
 
 /* Describes the operands, the forward primitive, and the gradient, if it is one. */
@@ -299,10 +298,12 @@ static dnnl_status_t convolution_describe(const pl_convolution_t *c, convolution
     dnnl_convolution_desc_t d;
     dnnl_status_t status = operands_describe(c, v);
     if (status == dnnl_success)
-        status = dnnl_dilated_convolution_forward_desc_init(
-            &d, dnnl_forward_training, dnnl_convolution_direct, &v->x, &v->w,
-            c->has_bias ? &v->bias : NULL, &v->y, v->stride, v->dilation, v->padding,
-            v->padding_end);
+        status = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training,
+                                                            dnnl_convolution_direct,
+                                                            &v->x, &v->w,
+                                                            c->has_bias ? &v->bias : NULL,
+                                                            &v->y, v->stride, v->dilation,
+                                                            v->padding, v->padding_end);
     if (status == dnnl_success)
         status = dnnl_primitive_desc_create(&v->forward, &d, v->attr, engine, NULL);
     if (status != dnnl_success || c->kind == PL_CONVOLVE)

@@ -84,9 +84,9 @@ static int numbers_print(char text[DNN_TEXT], int at, const char *name,
 {
     const size_t left = (size_t)(DNN_TEXT - at);
     if (number[0] == number[1])
-        return number[0] == usual ? 0
-                                  : snprintf(text + at, left, " %s %lld", name,
-                                             (long long)number[0]);
+        return number[0] == usual
+                   ? 0
+                   : snprintf(text + at, left, " %s %lld", name, (long long)number[0]);
     return snprintf(text + at, left, " %s %lldx%lld", name, (long long)number[0],
                     (long long)number[1]);
 }

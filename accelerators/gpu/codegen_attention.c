@@ -29,8 +29,7 @@ static void define_view(gpu_codegen_t *t, const char *name, const pl_op_t *op, i
     "(((head) / HEADS * " T " + (i)) * HEADS + (head) %% HEADS) * WIDTH + (e)"
 
 /* NAME(head, i, e, v) of an output. */
-static void define_output(gpu_codegen_t *t, const char *name, int32_t value,
-                          bool of_keys)
+static void define_output(gpu_codegen_t *t, const char *name, int32_t value, bool of_keys)
 {
     char own[24], word[24];
     snprintf(own, sizeof own, "%.6s_OUT", name);
@@ -117,8 +116,7 @@ bool gpu_print_attention(gpu_codegen_t *t, int i)
     }
     gpu_include(t, pl_operators[op->code].name);
     const int64_t longest = s.tokens > s.keys ? s.tokens : s.keys;
-    gpu_kernel_end(t,
-                   gpu_row_groups(s.rows + (grad ? s.rows / s.tokens * s.keys : 0)),
+    gpu_kernel_end(t, gpu_row_groups(s.rows + (grad ? s.rows / s.tokens * s.keys : 0)),
                    gpu_row_threads(longest > s.width ? longest : s.width));
     return true;
 }

@@ -12,7 +12,7 @@
 
 #include "tensor/windows.h"
 
-enum { THIN = 8 };                 /* channels of a group, up to which no tile is used */
+enum { THIN = 8 };                  /* channels of a group, up to which no tile is used */
 
 static pl_shape_t shape_of(const gpu_codegen_t *t, int32_t value)
 {
@@ -56,15 +56,15 @@ typedef struct convolution {
 
 /* Two of x, w and y are inputs, with these names. */
 static gpu_convolution_t begin_convolution(gpu_codegen_t *t, const pl_op_t *op,
-                                       const char *kernel, const char *first,
-                                       const char *second)
+                                           const char *kernel, const char *first,
+                                           const char *second)
 {
     const bool grad_x = op->code == PL_OP_conv_grad_x,
                grad_w = op->code == PL_OP_conv_grad_w;
     gpu_convolution_t c = {.x = shape_of(t, op->input[0]),
-                       .w = shape_of(t, op->input[1]),
-                       .y = shape_of(t, op->output[0]),
-                       .groups = op->attr.groups};
+                           .w = shape_of(t, op->input[1]),
+                           .y = shape_of(t, op->output[0]),
+                           .groups = op->attr.groups};
     if (grad_x)
         c.x = shape_of(t, op->output[0]), c.y = shape_of(t, op->input[0]);
     if (grad_w)
@@ -222,7 +222,7 @@ static void define_axis(gpu_codegen_t *t, const pl_attr_t *attr, int k)
         const char *at = attr->adaptive ? words[n].adaptive : words[n].plain;
         char text[128];
         size_t used = 0;
-        for (; *at && used + 1 < sizeof text; at++)      /* each %d is the axis */
+        for (; *at && used + 1 < sizeof text; at++)         /* each %d is the axis */
             if (at[0] == '%')
                 text[used++] = (char)('0' + k), at++;
             else

@@ -129,9 +129,8 @@ static int print_unit(gpu_compiler_t *c, int from, int to, pl_error_t *err)
     else if (!gpu_product_put(&c->text, c->plan, core)
              && !gpu_layer_put(&c->text, c->plan, core)
              && !gpu_print_reduction(&c->text, core) && !gpu_print_move(&c->text, core)
-             && !gpu_print_axis(&c->text, core)
-             && !gpu_print_row(&c->text, core) && !gpu_print_product(&c->text, core)
-             && !gpu_print_space(&c->text, core)
+             && !gpu_print_axis(&c->text, core) && !gpu_print_row(&c->text, core)
+             && !gpu_print_product(&c->text, core) && !gpu_print_space(&c->text, core)
              && !gpu_print_attention(&c->text, core))
         return pl_fail(err, PL_EUNSUPPORTED,
                        "%s: the %s accelerator has no such operator",

@@ -165,7 +165,7 @@ static bool describe_attention(const gpu_codegen_t *t, const pl_op_t *op,
                      keys = t->view[op->attr.from + grad + 1].shape;
     if (op->attr.b > 0 || op->input_count > (grad ? 6 : 3) || op->attr.to
         || !pl_same_shape(q, keys))
-        return false;       /* only the core has this dropout, masks and other lengths */
+        return false;        /* only the core has this dropout, masks and other lengths */
     layer->attention.batches = q.dim[0];
     layer->attention.heads = q.dim[1];
     layer->attention.tokens = q.dim[2];
@@ -342,8 +342,8 @@ static gpu_buffer_t buffer_of(const gpu_codegen_t *t, const pl_op_t *op,
 
 bool gpu_layer_put(gpu_codegen_t *t, const pl_plan_t *plan, int i)
 {
-    static const char *const names[] = {"attention", "attention_grad", "conv",
-                                        "conv_dx", "conv_dw"};
+    static const char *const names[] = {"attention", "attention_grad", "conv", "conv_dx",
+                                        "conv_dw"};
     pl_layer_plan_t *layer = plan->layer ? plan->layer[i] : NULL;
     const pl_op_t *op = &t->g->op[i];
     pl_layer_kind_t kind;

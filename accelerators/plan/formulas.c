@@ -45,11 +45,8 @@ bool pl_is_exact(pl_opcode_t code)
 #define PL_ELEMENT(name, inputs, precision, rounding, form, value, meaning) \
     [PL_OP_##name] = rounding,
 #include "tensor/elementwise.def"
-        [PL_OP_max] = true,
-        [PL_OP_max_grad] = true,
-        [PL_OP_max_pool] = true,
-        [PL_OP_embedding] = true,
-        [PL_OP_gather] = true,
+        [PL_OP_max] = true,       [PL_OP_max_grad] = true, [PL_OP_max_pool] = true,
+        [PL_OP_embedding] = true, [PL_OP_gather] = true,
     };
     return is_exact[code] || pl_operators[code].kind == PL_KIND_shape;
 }

@@ -111,8 +111,7 @@ static double *output_new(interpreter_t *in, const pl_reference_call_t *call, in
     double *region = allocation->kind == PL_ALLOCATION_TARGET
                          ? in->replay->region[allocation->region]
                          : NULL;
-    in->value[v] = region ? region + allocation->offset
-                          : in->arena + allocation->offset;
+    in->value[v] = region ? region + allocation->offset : in->arena + allocation->offset;
     for (int k = 0; k < call->op->input_count; k++)
         if (call->in[k] == in->value[v])
             return in->value[v];

@@ -53,10 +53,10 @@ static void compute_softmax_grad(pl_reference_call_t *c)
 /* ---- Normalization: a group is a row (layer) or a channel (batch) ---- */
 
 typedef struct groups {
-    bool rows;                                    /* layer_norm */
-    int64_t count, size;                          /* groups, elements of one */
-    int64_t channels, space;             /* of rows: weights of one, elements of each */
-    int64_t sets;                        /* rows with weights of their own */
+    bool rows;                             /* layer_norm */
+    int64_t count, size;                   /* groups, elements of one */
+    int64_t channels, space;               /* of rows: weights of one, elements of each */
+    int64_t sets;                          /* rows with weights of their own */
 } groups_t;
 
 /* x and w are inputs k and the next. */
@@ -241,8 +241,8 @@ static void compute_cross_entropy_grad(pl_reference_call_t *c)
             const double p = c->attr->of_logs ? 0
                                               : exp(c->in[1][r * n + i] - c->in[3][r])
                                                     / c->in[3][rows + r];
-            c->out[0][r * n + i] =
-                c->in[0][0] * (p * all - target_share(c, 4, r, c->in[2][r], i, n));
+            c->out[0][r * n + i] = c->in[0][0]
+                                   * (p * all - target_share(c, 4, r, c->in[2][r], i, n));
         }
     }
 }

@@ -55,8 +55,7 @@ static int64_t element_met(const met_windows_t *w, place_t at, place_t of)
     for (int k = 0; k < PL_SPACE; k++) {
         const int64_t x = start_of(w, k, at.at[k])
                           + of.at[k] * w->attr->window.dilation[k];
-        if (x < 0 || x >= w->in[k]
-            || (w->attr->adaptive && x >= end_of(w, k, at.at[k])))
+        if (x < 0 || x >= w->in[k] || (w->attr->adaptive && x >= end_of(w, k, at.at[k])))
             return -1;
         element = element * w->in[k] + x;
     }

@@ -262,8 +262,7 @@ int cli_list(const cli_list_t *arguments)
     else if (role) {
         list_forms(role, arguments->json);
         list_role(role, arguments->json);
-    }
-    else if (is_section)
+    } else if (is_section)
         list_sections(word, arguments->json);
     else
         list_all(arguments->json);

@@ -53,9 +53,7 @@ static pl_constant_tensor_t *tensor_new(pl_graph_t *g, pl_dtype_t dtype, pl_shap
             "a constant tensor cannot have shape %s: up to %d sizes of at least "
             "1, which fit in memory",
             PL_TEXT_OF(shape), PL_DIMS);
-    pl_constant_tensor_t *tensor = g->error.code
-                                       ? NULL
-                                       : pl_alloc(head + (size_t)bytes);
+    pl_constant_tensor_t *tensor = g->error.code ? NULL : pl_alloc(head + (size_t)bytes);
     if (!g->error.code && !tensor)
         pl_graph_fail(g, PL_ENOMEM, "out of memory for a constant tensor of %lld bytes",
                       (long long)bytes);

@@ -37,12 +37,12 @@ uint32_t pl_graph_hash(uint32_t hash, const pl_graph_t *g)
         const pl_op_t *op = &g->op[i];
         const char *name = pl_op_name(op);
         const pl_attr_t *a = &op->attr;
-        const int64_t numbers[] = {a->axis,        a->axes,        a->keep,
-                                   a->transpose_a, a->transpose_b, a->causal,
-                                   a->from,        a->to,          a->has_ignore,
-                                   a->accumulate,  a->empty,       a->dtype,
-                                   a->groups,      a->adaptive,    a->counts_padding,
-                                   a->is_rms,      a->linear,      a->of_logs,
+        const int64_t numbers[] = {a->axis,           a->axes,        a->keep,
+                                   a->transpose_a,    a->transpose_b, a->causal,
+                                   a->from,           a->to,          a->has_ignore,
+                                   a->accumulate,     a->empty,       a->dtype,
+                                   a->groups,         a->adaptive,    a->counts_padding,
+                                   a->is_rms,         a->linear,      a->of_logs,
                                    (int64_t)a->stream};
         hash = pl_crc32c(hash, name, strlen(name));
         for (int k = 0; k < op->input_count; k++)

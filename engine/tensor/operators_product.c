@@ -180,7 +180,7 @@ static pl_node_t attention_of_scores(pl_graph_t *g, const pl_node_t qkv[3],
                              "no window: give a mask [1, 1, T, S]");
     pl_node_t x = pl_scale(g, pl_matmul(g, qkv[0], qkv[1], false, true), scale);
     x = pl_add(g, x, bias);
-    if (o->mask)                              /* a query without any key gives 0 */
+    if (o->mask)                                     /* a query without any key gives 0 */
         x = pl_where(g, mask, x, pl_scalar(g, -1e30));
     x = pl_softmax(g, x);
     if (o->mask)
@@ -259,7 +259,8 @@ pl_node_t pl_rotary(pl_graph_t *g, pl_node_t x, const pl_rotary_options_t *optio
     if (!g->error.code
         && (s.rank < 2 || s.rank >= PL_DIMS || s.dim[s.rank - 1] % 2
             || !(base > 0 && isfinite(base))))
-        pl_op_fail(g, "rotary takes x [..., T, d] of up to %d axes with an even d and a "
+        pl_op_fail(g,
+                   "rotary takes x [..., T, d] of up to %d axes with an even d and a "
                    "base larger than 0, got %s and %g",
                    PL_DIMS - 1, PL_TEXT_OF(s), base);
     if (g->error.code)
@@ -273,7 +274,7 @@ pl_node_t pl_rotary(pl_graph_t *g, pl_node_t x, const pl_rotary_options_t *optio
     const pl_shape_t pairs = o.interleaved ? PL_SHAPE(-1, half, 1) : PL_SHAPE(-1, half);
     const pl_node_t c = pl_reshape(g, pl_cos(g, turn), pairs),
                     r = pl_reshape(g, pl_sin(g, turn), pairs);
-    pl_shape_t own = s;                       /* pairs lie side by side, or half apart */
+    pl_shape_t own = s;                        /* pairs lie side by side, or half apart */
     if (o.interleaved) {
         own.dim[own.rank - 1] = half;
         own.dim[own.rank++] = 2;

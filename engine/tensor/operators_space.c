@@ -237,9 +237,8 @@ pl_node_t pl_avg_pool(pl_graph_t *g, pl_node_t x, const pl_pool_options_t *optio
 pl_node_t pl_max_pool2d(pl_graph_t *g, pl_node_t x, int64_t kernel, int64_t stride,
                         int64_t padding)
 {
-    const pl_pool_options_t options = {.windows = {.kernel = {kernel},
-                                                   .stride = {stride},
-                                                   .padding = {padding}}};
+    const pl_pool_options_t options = {
+        .windows = {.kernel = {kernel}, .stride = {stride}, .padding = {padding}}};
     const pl_shape_t shape = pl_shape_of(g, x);
     if (!g->error.code && shape.rank != 4)
         return pl_graph_fail(g, PL_EINVAL, "max_pool2d takes x [B, C, H, W], got %s",
@@ -308,8 +307,8 @@ static void gradient_max_pool(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
 {
     pl_attr_t attr = op->attr;
     attr.shape = pl_input_shape(g, op, 0);
-    dx[0] = pl_emit(g, PL_OP_max_pool_grad,
-                    (pl_node_t[]){dy, pl_node_of(op->output[1])}, 2, &attr, NULL);
+    dx[0] = pl_emit(g, PL_OP_max_pool_grad, (pl_node_t[]){dy, pl_node_of(op->output[1])},
+                    2, &attr, NULL);
 }
 
 static void gradient_avg_pool(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,

@@ -23,7 +23,7 @@ double pl_graph_flops(const pl_graph_t *g)
         case PL_OP_linear:                                  /* x [rows, k], w [n, k] */
             sum += 2 * outputs * (double)b.dim[1];
             break;
-        case PL_OP_conv:         /* each output is a product with one of w [out, ...] */
+        case PL_OP_conv:           /* each output is a product with one of w [out, ...] */
             sum += 2 * outputs * (double)(pl_elements(b) / b.dim[0]);
             break;
         case PL_OP_conv_grad_x:                       /* forward: as each of its inputs */

@@ -760,10 +760,11 @@ static void convolve(const run_t *r, const operation_t *o)
         memset(f, 0, sizeof f);
         do {
             const int64_t group = to[1] / (p->tensor[w].dim[0] / groups),
-                          from[DIMS] = {
-                              to[0], group * p->tensor[w].dim[1] + f[1],
-                              to[2] * o->step[0] - o->padding[0] + f[2] * o->dilation[0],
-                              to[3] * o->step[1] - o->padding[1] + f[3] * o->dilation[1]};
+                          from[DIMS] = {to[0], group * p->tensor[w].dim[1] + f[1],
+                                        to[2] * o->step[0] - o->padding[0]
+                                            + f[2] * o->dilation[0],
+                                        to[3] * o->step[1] - o->padding[1]
+                                            + f[3] * o->dilation[1]};
             f[0] = to[1];
             if (from[2] >= 0 && from[2] < p->tensor[x].dim[2] && from[3] >= 0
                 && from[3] < p->tensor[x].dim[3]) {

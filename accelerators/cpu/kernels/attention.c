@@ -96,10 +96,10 @@ typedef struct attention_head {
     const float *bias;                               /* of the head  [none] */
     int64_t first;                                   /* key that the mask shows */
     side_t q, k, v, y, dy, dq, dk, dv;
-    float *turned;                              /* [width, block] of q or dy */
-    float *weight, *slope;                      /* [keys, block] */
-    float *factor, *row;                        /* [keys, block] of dropout, [keys] */
-    float *free;                                /* scratch not yet used */
+    float *turned;                                  /* [width, block] of q or dy */
+    float *weight, *slope;                          /* [keys, block] */
+    float *factor, *row;                            /* [keys, block] of dropout, [keys] */
+    float *free;                                    /* scratch not yet used */
 } attention_head_t;
 
 static float *head_take(attention_head_t *h, int64_t floats)

@@ -149,7 +149,7 @@ typedef struct pl_move_job {
  * [outer, n, inner], scatter adds float32 x [outer, n, inner] to a table y of zeros. */
 typedef struct pl_gather_job {
     int64_t rows, n, inner;
-    int64_t outer_step, index_inner;         /* n or 0; the inner size of the indices */
+    int64_t outer_step, index_inner;           /* n or 0; the inner size of the indices */
     pl_dtype_t dtype;
     size_t size;
     const void *indices, *x;
@@ -220,8 +220,8 @@ typedef struct pl_attention_job {
     int64_t batch, heads, tokens, keys, width;              /* tokens: queries */
     float scale;
     bool causal;
-    int64_t window;             /* keys less than so many positions away  [0: all] */
-    pl_dropout_t dropout;                                   /* p 0: none */
+    int64_t window;                  /* keys less than so many positions away  [0: all] */
+    pl_dropout_t dropout;            /* p 0: none */
     pl_strides_t q, k, v, y, dy, dq, dk, dv;
     const float *mask;          /* [batch, keys]: 0 if queries ignore the key  [no key
                                    is ignored] */

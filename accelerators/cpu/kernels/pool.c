@@ -59,8 +59,8 @@ static void pool_vector(const pl_pool_job_t *job, const float *x, const window_t
     const range_t *r = w->along;
     const int64_t step = job->window.dilation[2] * job->channels;
     const int32_t first = number_of(job, r[0].from, r[1].from, r[2].from);
-    lanes_t best = *(const lanes_t *)(x + row_at(job, w, r[0].from, r[1].from)
-                                      + r[2].from * step);
+    lanes_t best =
+        *(const lanes_t *)(x + row_at(job, w, r[0].from, r[1].from) + r[2].from * step);
     lane_numbers_t place = first - (lane_numbers_t){0};
     for (int64_t k = r[0].from; k < r[0].to; k++)
         for (int64_t i = r[1].from; i < r[1].to; i++) {
@@ -162,8 +162,8 @@ static void pool_rows_grad(const pl_pool_job_t *job, const window_t *w, int64_t 
         for (int64_t i = r[1].from; i < r[1].to; i++) {
             float *row = dx + row_at(job, w, k, i);
             for (int64_t j = r[2].from; j < r[2].to; j++)
-                to(row + j * step, job->dy + at, job->where + at,
-                   number_of(job, k, i, j), n);
+                to(row + j * step, job->dy + at, job->where + at, number_of(job, k, i, j),
+                   n);
         }
 }
 

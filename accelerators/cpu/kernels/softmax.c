@@ -78,7 +78,7 @@ static float share_of(const pl_cross_entropy_job_t *job, int64_t row)
 
 /* The sums over classes of their weights, and of weight times max - x. */
 static wide_sums_t weighted_sums(const pl_cross_entropy_job_t *job, const float *x,
-                                float max)
+                                 float max)
 {
     const int64_t n = job->classes;
     const float *w = job->class_weight;

@@ -295,9 +295,9 @@ static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t
     if (!code && !data_info && csv->standardize && csv->kind == TARGET_VALUE)
         csv->scale = csv_measure(csv, &split, csv->y, 0);
     else
-        csv->scale = (pl_moments_t){
-            json_number_value(json_object_get(data_info, TARGET_MEAN)),
-            json_number_value(json_object_get(data_info, TARGET_FACTOR))};
+        csv->scale =
+            (pl_moments_t){json_number_value(json_object_get(data_info, TARGET_MEAN)),
+                           json_number_value(json_object_get(data_info, TARGET_FACTOR))};
     if (!code)
         code = csv_prepare(csv, &split, data_info, err);
     if (!code && data_info)

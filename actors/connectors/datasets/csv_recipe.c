@@ -36,7 +36,7 @@ static int count_text(json_t *counts, const char *text)
 /* Numbers with a few other words are numbers: the words are mistakes, or stand for
  * missing cells. */
 int csv_find_kind(const csv_dataset_t *csv, int column, csv_recipe_t *recipe,
-                     pl_error_t *err)
+                  pl_error_t *err)
 {
     int64_t filled = 0, numbers = 0, dates[3] = {0};
     json_t *counts = json_object(), *words = json_object();
