@@ -40,14 +40,14 @@ static void print_pad(gpu_codegen_t *t, const pl_op_t *op)
     const pl_value_t *y = &t->g->value[op->output[0]];
     const pl_view_t whole = pl_view_whole(0, y->shape),
                     x = pl_view_whole(0, t->g->value[op->input[0]].shape);
-    char is_inside[512] = "1", at[512] = "0", number[40];
+    char is_inside[1024] = "1", at[512] = "0", number[40];
     gpu_kernel_begin(t, "pad");
     gpu_define_load(t, "X", op->input[0]);
     gpu_define_store(t, "PUT", op->output[0]);
     for (int k = 0; k < y->shape.rank; k++) {
         const int64_t step = op->attr.step[k], distance = step < 0 ? -step : step;
         const size_t inside_end = strlen(is_inside), at_end = strlen(at);
-        char word[8];
+        char word[16];
         snprintf(word, sizeof word, "P%d(i)", k);
         gpu_define(t, word, "(((i) / %lld %% %lld - %lld) * %d)",
                    (long long)whole.stride[k], (long long)y->shape.dim[k],
