@@ -379,7 +379,7 @@ static pl_node_t draw_shapes(void)
     case 6: return pl_permute(g, a(), given);
     case 7: return pl_slice(g, a(), drawn_int(), drawn_int64(), drawn_int64());
     default:
-        return pl_concat(g, drawn_one_in(8) ? NULL : list, count > 8 ? 9 : count,
+        return pl_concat(g, drawn_one_in(8) ? NULL : list, count > 8 ? 8 : count,
                          drawn_int());
     }
 }

@@ -86,7 +86,7 @@ static bool same(pl_field_type_t type, const void *a, const void *b)
     case PL_TYPE_STRING: return !strcmp(*(char *const *)a, *(char *const *)b);
     case PL_TYPE_DATA:
     case PL_TYPE_MESSAGES:
-        return x->size == y->size && !memcmp(x->data, y->data, x->size);
+        return x->size == y->size && (!x->size || !memcmp(x->data, y->data, x->size));
     case PL_TYPE_HANDLE: return *(pl_object_t *const *)a == *(pl_object_t *const *)b;
     case PL_TYPE_PEERS: return !memcmp(a, b, sizeof(pl_peers_t));
     }

@@ -768,7 +768,9 @@ static pl_node_t build_weighted_cross_entropy(pl_graph_t *g, const operator_case
 static pl_node_t build_smooth_cross_entropy(pl_graph_t *g, const operator_case_t *c)
 {
     static const double of_class[] = {0.5, 2, 0, 1, 1, 3.25};
-    pl_node_t classes = pl_vector(g, of_class, (int)c->classes), x = param(g, c, 0);
+    pl_node_t classes = c->arg[0] ? pl_vector(g, of_class, (int)c->classes)
+                                  : (pl_node_t){0},
+              x = param(g, c, 0);
     const pl_cross_entropy_options_t options = {.has_ignore = c->ignore,
                                                 .ignore_index = c->ignore,
                                                 .class_weights = c->arg[0] ? &classes
