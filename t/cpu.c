@@ -26,7 +26,8 @@ static void for_each_set(void (*check)(cpu_rig_t *rig), int max_threads)
         }
 }
 
-/* A sum of many numbers is as far off as its order of additions, which compilers choose. */
+/* A sum of many numbers is as far off as its order of additions, which a compiler
+ * chooses. */
 static void check_case(cpu_rig_t *rig, const operator_case_t *c, double tolerance,
                        const char *title)
 {
