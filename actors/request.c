@@ -20,6 +20,7 @@
 #include "base/run.h"
 #include "base/utf8.h"
 #include "base/descriptors.h"
+#include "tensor/operators.h"
 
 /* Without "trainer.launcher" the ranks may have been started by another program. */
 const pl_actor_ops_t *pl_request_launcher(const pl_job_t *job, pl_error_t *err)
@@ -173,8 +174,8 @@ static int strategy_check(const pl_job_t *job, pl_error_t *err)
                            pl_plural(micro_shards));
 }
 
-/* Batches of the program stay in its process.  A manual loop has one rank, calls no
- * callbacks and makes no rollbacks. */
+/* Batches of a program stay in its process: of several ranks each has a program.  A
+ * manual loop calls no callbacks and makes no rollbacks. */
 static int manual_loop_check(const pl_job_t *job, const pl_actor_ops_t *launcher,
                              pl_error_t *err)
 {
@@ -182,19 +183,21 @@ static int manual_loop_check(const pl_job_t *job, const pl_actor_ops_t *launcher
         return pl_options_fail(err, PL_EINVAL, job->options, "trainer.launcher",
                                "launcher \"%s\" runs ranks in other processes, which "
                                "cannot receive the batches of a program: remove "
-                               "\"trainer.launcher\", so that it is \"inline\"",
+                               "\"trainer.launcher\", and for several ranks start the "
+                               "program with paceline launch",
                                launcher->name);
-    if (pl_request_ranks(job) > 1 && launcher->externally_started)
-        return pl_fail(err, PL_EINVAL,
-                       "%d ranks were started, but a loop of the program's own has one "
-                       "rank: start one process",
-                       pl_request_ranks(job));
-    if (pl_request_ranks(job) > 1)
+    if (pl_request_ranks(job) > 1 && !launcher->externally_started)
         return pl_options_fail(err, PL_EINVAL, job->options, "trainer.devices",
-                               "the run would have %d ranks, but a loop of the "
-                               "program's own has one rank: set \"trainer.devices\" to "
-                               "1",
+                               "the run would have %d ranks, but the program of a manual "
+                               "loop sends the batches of one: set \"trainer.devices\" "
+                               "to 1, or start a program for each rank with paceline "
+                               "launch",
                                pl_request_ranks(job));
+    if (pl_trainer_is_elastic(job->trainer))
+        return pl_options_fail(err, PL_EINVAL, job->options, "trainer.deterministic",
+                               "\"trainer.deterministic\" is \"elastic\", which cuts the "
+                               "batches of a data set into shards, and a manual loop has "
+                               "no data set: remove it");
     if (pl_options_count(job->options, "callbacks") > 0)
         return pl_options_fail(err, PL_EINVAL, job->options, "callbacks",
                                "a loop of the program's own calls no \"callbacks\": "
@@ -227,6 +230,18 @@ char *pl_request_root(const pl_job_t *job, pl_error_t *err)
     if (!root)
         pl_no_memory(err);
     return root;
+}
+
+char *pl_request_fields(const pl_field_t *field, int count)
+{
+    char *text = pl_text("%s", "");
+    for (int k = 0; text && k < count; k++) {
+        char *longer = pl_text("%s%s%s %s %s", text, k ? ", " : "", field[k].name,
+                               pl_dtype_name(field[k].dtype), PL_TEXT_OF(field[k].shape));
+        pl_text_free(text);
+        text = longer;
+    }
+    return text;
 }
 
 const char *pl_request_name(const pl_job_t *job)

@@ -16,6 +16,10 @@ bool pl_request_writes(const pl_job_t *job);
 char *pl_request_root(const pl_job_t *job, pl_error_t *err);
 const char *pl_request_name(const pl_job_t *job);
 
+/* Fields of samples for people, "x float32 [784], y int64 []"; free it with
+ * pl_text_free()  [NULL: no memory]. */
+char *pl_request_fields(const pl_field_t *field, int count);
+
 /* The number of ranks of the run: as its options say, or as another program has started
  * them; one for generated text. */
 int pl_request_ranks(const pl_job_t *job);

@@ -881,6 +881,9 @@ typedef struct pl_loop_result {
                                  the module's tensors */
     const pl_result_tensor_t *output;
     const char *run_dir;                                    /* "" if there is none */
+    const void *data;         /* of an exchange with other ranks: the numbers, of the type
+                                 that was sent; NULL: of other calls */
+    int64_t data_count;                                     /* elements */
 } pl_loop_result_t;
 
 typedef void (*pl_on_loop_t)(pl_loop_t *loop, const pl_loop_result_t *result, void *user);
@@ -892,9 +895,15 @@ PL_API bool pl_loop_metric(const pl_loop_result_t *result, const char *name,
 /* Opens a loop. on_ready [no notification] reports that batches can be sent, or an error.
  * options are those of a run; they are copied and checked. "data.batch_size" is the
  * maximum number of samples in a batch and scales the step; the other options under
- * "data" are for a fit that resumes from this loop. A loop has one rank, a thread of this
- * process: launcher "inline", or "external" with one process. NULL: PL_EINVAL, PL_ESTATE,
- * PL_ENOMEM. */
+ * "data" are for a fit that resumes from this loop. NULL: PL_EINVAL, PL_ESTATE,
+ * PL_ENOMEM.
+ *
+ * The loop's rank is a thread of this process, by launcher "inline". With "external" each
+ * process that paceline launch or a scheduler has started has a rank. Each opens the loop
+ * with the same fields, sends its own batches, and makes the same calls in the same
+ * order. A step sums the gradients of all ranks. Metrics of training and evaluating are
+ * those of all; a prediction is the rank's own and waits for no other. The result of
+ * pl_loop_close() is rank 0's, on all ranks, when all have closed the loop. */
 PL_API pl_loop_t *pl_loop_open(pl_engine_t *engine, const pl_options_t *options,
                                const pl_loop_spec_t *spec, pl_on_loop_t on_ready,
                                void *user, pl_error_t *err);
@@ -924,6 +933,37 @@ PL_API int pl_loop_predict(pl_loop_t *loop, const struct pl_arrays *samples,
  * PL_ESTATE: the loop was opened without `enable_checkpointing`. */
 PL_API int pl_loop_save(pl_loop_t *loop, const char *name, pl_on_loop_t on_saved,
                         void *user, pl_error_t *err);
+
+/* How pl_loop_all_reduce() makes one number of those of all ranks. */
+typedef enum pl_loop_reduction {
+    PL_LOOP_SUM,              /* whole numbers wrap around */
+    PL_LOOP_MEAN,             /* not of whole numbers */
+    PL_LOOP_MAX,              /* NaN if one is NaN */
+    PL_LOOP_MIN,
+} pl_loop_reduction_t;
+
+/* Exchange numbers with the programs of the other ranks, which make the same call with
+ * the same type and count: it is over when all have made it. Other pending work is done
+ * before. `data` [count] is copied before the call returns; on_done has the numbers as
+ * `data` of its result. With one rank they are what was sent. At most 2^28 bytes, of a
+ * type that data may have. PL_EINVAL, PL_ESTATE, PL_EBUSY and failures as of
+ * pl_loop_train().
+ *
+ * all_gather: [ranks, count], the numbers of all ranks in their order. all_reduce:
+ * [count], element by element, in an order of additions that depends on the number of
+ * ranks alone. broadcast: [count], those of rank `root`; on other ranks `data` is not
+ * read and may be NULL. barrier: none; all ranks have come here. */
+PL_API int pl_loop_all_gather(pl_loop_t *loop, pl_dtype_t dtype, const void *data,
+                              int64_t count, pl_on_loop_t on_done, void *user,
+                              pl_error_t *err);
+PL_API int pl_loop_all_reduce(pl_loop_t *loop, pl_loop_reduction_t reduction,
+                              pl_dtype_t dtype, const void *data, int64_t count,
+                              pl_on_loop_t on_done, void *user, pl_error_t *err);
+PL_API int pl_loop_broadcast(pl_loop_t *loop, int root, pl_dtype_t dtype,
+                             const void *data, int64_t count, pl_on_loop_t on_done,
+                             void *user, pl_error_t *err);
+PL_API int pl_loop_barrier(pl_loop_t *loop, pl_on_loop_t on_done, void *user,
+                           pl_error_t *err);
 
 /* Sets a factor on the learning rate of the options and the schedule, for batches sent
  * from now on. */

@@ -397,7 +397,7 @@ tune_finds_what_fits_on_a_card() {
         --set data.batch_size="$largest"
     is "$status" 0 "a run trains with the largest: $err"
     with 'devices=1 memory_mb=8' tune run.json --set trainer.accelerator=cuda --set data.path=more.csv \
-        --set data.batch_size=960 --batch-size power --init-val 960 --steps-per-trial 1
+        --set data.batch_size=960 --set trainer.step_timeout=600 --batch-size power --init-val 960 --steps-per-trial 1
     is "$status" 0 "where neither the run file's own size nor the first fits it begins smaller: $err"
     like "$out" '^960 +does not fit$' "the first does not"
     like "$out" 'batches of up to (60|120|240|480) fit$' "one of its halves does"

@@ -508,12 +508,6 @@ static void impossible_calls_are_refused_with_the_reason(void)
     };
     program_t p;
     program_begin(&p);
-    setenv("PACELINE_RANK", "0", 1), setenv("PACELINE_WORLD_SIZE", "2", 1);
-    setenv("PACELINE_ENDPOINT", "127.0.0.1:9", 1);
-    ok(!loop_try(&p, MLP, "", usual()), "two processes");
-    like(p.err.text, "2 ranks were started.*one process", "it is said why");
-    unsetenv("PACELINE_RANK"), unsetenv("PACELINE_WORLD_SIZE");
-    unsetenv("PACELINE_ENDPOINT");
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         ok(!loop_try(&p, MLP, wrong[k].trainer, usual()), "%s", wrong[k].trainer);
         like(p.err.text, wrong[k].text, "it is said why");

@@ -463,6 +463,46 @@ print(result.status, result.metrics["val_acc"] > 0.9, result.weights["fc.weight"
          str(raised(lambda: fit(launcher="spawn", devices=2, callbacks=[Watch()]), pl.Error)), "launcher=\"inline\"")
 
 
+def each_rank_of_a_launched_program_sends_its_own_batches():
+    program = f"""
+import sys
+sys.path.insert(0, {str(Path(pl.__file__).parent.parent)!r})
+import numpy as np, paceline as pl
+@pl.module
+def net(g, classes=None):
+    h = g.linear("fc", g.input("x"), classes)
+    g.output("logits", h)
+    g.loss(g.cross_entropy(h, g.input("y")))
+rank = pl.rank()
+x = np.random.default_rng(3).uniform(-1, 1, (40, 2)).astype(np.float32)
+y = (x.sum(1) > 0).astype(np.int64)
+half = slice(20 * rank, 20 * rank + 20)
+options = dict(optimizer=pl.adamw(lr=0.05), default_root_dir={folder!r}, accelerator={{"name": "cpu", "threads": 1}})
+with pl.Loop(net(classes=2), batch_size=20, **options) as loop:
+    losses = [loop.train((x[half], y[half])).wait().loss for _ in range(4)]
+    gathered = loop.all_gather(np.array([[rank, 1.5]])).wait().data
+    mean = loop.all_reduce(np.array([1.0, 2.0 * rank]), "mean").wait().data
+    first = loop.broadcast(np.array([rank + 5]), root=1).wait().data
+    loop.barrier().wait()
+    loop.close()
+fitted = pl.fit(net(classes=2), (x, y), batch_size=10, max_epochs=1, progress=False, **options)
+print(repr((rank, np.round(losses, 4).tolist(), gathered.tolist(), mean.tolist(), first.tolist(), fitted.global_step)))
+"""
+    Path(folder, "each.py").write_text(program)
+    launch = [command, "launch", "--max-restarts", "0", "--devices", "2", "--"]
+    done = subprocess.run(launch + [sys.executable, f"{folder}/each.py"], capture_output=True, text=True, timeout=300)
+    lines = sorted(eval(line.split("] ")[-1]) for line in done.stdout.splitlines() if "(" in line)
+    if len(lines) != 2:
+        ok("two ranks", False)
+        print("#", (done.stdout + done.stderr).replace("\n", "\n# "))
+        return
+    ok("all ranks see the loss of all", lines[0][1] == lines[1][1] and lines[0][1][3] < lines[0][1][0])
+    ok("arrays are gathered in the order of ranks", lines[0][2] == [[[0, 1.5]], [[1, 1.5]]] == lines[1][2])
+    ok("reduced", lines[0][3] == [1, 1] == lines[1][3])
+    ok("and broadcast", lines[0][4] == [6] == lines[1][4])
+    ok("a fit is one of both ranks, too", lines[0][5] == 2 == lines[1][5])
+
+
 def components_have_docstrings():
     like("with their options", pl.adamw.__doc__, "optimizer adamw", "lr [", "weight_decay")
     ok("and are listed", {"adamw", "cosine", "early_stopping"} <= set(dir(pl)))
@@ -487,6 +527,7 @@ tasks_wait_for_one_loop_together()
 a_loop_equals_a_run_and_resumes()
 a_step_that_fails_is_reported()
 ranks_are_processes_without_python_in_their_loop()
+each_rank_of_a_launched_program_sends_its_own_batches()
 components_have_docstrings()
 print(f"1..{count}")
 sys.exit(failures > 0)

@@ -11,18 +11,18 @@
 #include <unistd.h>
 
 #include "actors/api/host.h"
+#include "actors/api/manual_loop.h"
 #include "actors/connectors/batch_pool.h"
+#include "actors/request.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/run.h"
 #include "tensor/graph.h"
 #include "tensor/operators.h"
 
-enum { DEPTH = 8, DEPTH_MAX = 60 };
-
 typedef enum loop_state { OPENS, READY, OVER } loop_state_t;
 
-/* A batch or a save, until it is answered. */
+/* A batch, a save or an exchange, until it is answered. */
 typedef struct request {
     pl_notification_t notification;                         /* first: deliver() gets it */
     pl_loop_t *loop;
@@ -32,6 +32,7 @@ typedef struct request {
     double lr_factor;
     pl_batch_t *batch;                                      /* counted  [a save] */
     char *name;                                             /* of the save */
+    pl_loop_exchange_t *exchange;                           /* [none] */
     pl_on_loop_t then;
     void *user;
     /* The answer. */
@@ -45,9 +46,9 @@ struct pl_loop {
     pl_attached_t attached;                                 /* first: the trainer's */
     pl_trainer_t *trainer;
     loop_state_t state;
-    bool closing;
+    bool closing, enable_checkpointing;
     pl_error_t failure;                                     /* why it is over */
-    int depth;
+    int depth, ranks;
     double lr_factor;
     int field_count, targets;
     pl_field_t field[PL_FIELDS];
@@ -133,6 +134,7 @@ static void request_free(request_t *request)
 {
     pl_object_unref(request->batch);
     pl_object_unref(request->outputs);
+    pl_loop_exchange_free(request->exchange);
     pl_free(request->name);
     pl_free(request->metrics);
     pl_free(request->skipped);
@@ -158,6 +160,8 @@ static void request_deliver(pl_notification_t *notification, bool is_wanted)
                                .metrics = request->metrics ? request->metrics : "{}",
                                .output_count = outputs,
                                .output = view};
+    if (request->exchange && request->error.code == PL_OK)
+        pl_loop_exchange_finish(request->exchange, request->loop->ranks, &result);
     request->loop->attached.requests--;                  /* then() may send another one */
     if (is_wanted) {
         result.loss = metric(&result, pl_stages[request->stage].prefix, "loss");
@@ -189,12 +193,17 @@ static void request_answered(void *self, const pl_answer_t *answer)
 {
     (void)self;
     request_t *request = answer->context;
-    if (answer->kind == PL_ANSWER_ERROR)
+    if (answer->kind == PL_ANSWER_ERROR && answer->error->code == PL_ECANCELLED)
+        request->call = 0;                              /* the run's end has the reason */
+    else if (answer->kind == PL_ANSWER_ERROR)
         request_end(request, answer->error);
     if (answer->kind != PL_ANSWER_REPLY)
         return;
     if (request->name) {
         request->global_step = answer->body->save_loop_reply.global_step;
+    } else if (request->exchange) {
+        pl_loop_exchange_receive(request->exchange, answer->body->exchange_reply.data,
+                                 &request->error);
     } else {
         const pl_take_batch_reply_t *reply = &answer->body->take_batch_reply;
         request->global_step = reply->global_step;
@@ -224,6 +233,9 @@ static void request_begin(void *argument)
         pl_fail(&err, PL_ESTATE, "the loop has ended");
     } else if (request->name) {
         request->call = pl_call_save_loop(host, loop->at, &save, how, &err);
+    } else if (request->exchange) {
+        request->call = pl_call_exchange(host, loop->at, &request->exchange->msg, how,
+                                         &err);
     } else {
         const pl_take_batch_t batch = {.stage = request->stage,
                                        .lr_factor = request->lr_factor,
@@ -272,63 +284,6 @@ static void loop_release(pl_attached_t *self)
     pl_free(loop);
 }
 
-static int spec_check(const pl_loop_spec_t *spec, pl_error_t *err)
-{
-    if (spec->field_count < 1 || spec->field_count > PL_FIELDS || spec->targets < 0
-        || spec->targets >= spec->field_count)
-        return pl_fail(err, PL_EINVAL,
-                       "%d fields, of which %d are targets: give 1 to %d fields, of "
-                       "which at least one is no target",
-                       spec->field_count, spec->targets, PL_FIELDS);
-    if (pl_require(spec->field, "a loop's list of fields", err) != PL_OK)
-        return PL_EINVAL;
-    if (spec->depth < 0 || spec->depth > DEPTH_MAX)
-        return pl_fail(err, PL_EINVAL, "depth is %d: set it from 1 to %d, or to 0 for %d",
-                       spec->depth, DEPTH_MAX, DEPTH);
-    for (int k = 0; k < spec->field_count; k++)
-        if (!pl_field_is_whole(&spec->field[k]))
-            return pl_fail(
-                err, PL_EINVAL,
-                "field \"%.31s\" of a loop's batches needs a name, one of the types of "
-                "data and at most %d sizes, each 1 or more",
-                spec->field[k].name, PL_DIMS - 1);
-    return PL_OK;
-}
-
-/* A stage that is not present in the signature is compiled for its first batch. */
-static pl_job_t *job_of(const pl_options_t *options, const pl_loop_spec_t *spec,
-                        pl_error_t *err)
-{
-    pl_job_t *job = pl_job_new(options, PL_TRAIN, err);
-    if (!job)
-        return NULL;
-    const int64_t rows = job->data->batch_size;
-    pl_batch_signature_t *signature = pl_batch_signature_new(err);
-    for (int k = PL_TRAIN; signature && k <= PL_PREDICT; k++) {
-        signature->stage[k].batch_size = rows;
-        signature->stage[k].field_count = spec->field_count
-                                          - (k == PL_PREDICT ? spec->targets : 0);
-        memcpy(signature->stage[k].field, spec->field,
-               (size_t)spec->field_count * sizeof *spec->field);
-    }
-    if (signature) {
-        signature->stage[PL_TRAIN].present = true;
-        signature->stage[PL_TRAIN].size_count = 1;
-        signature->stage[PL_TRAIN].size[0].count = rows;
-    }
-    job->enable_checkpointing = spec->enable_checkpointing;
-    job->resumes = spec->resume != NULL;
-    job->resume = spec->resume ? pl_run_path(spec->resume) : NULL;
-    job->manual_data_info = pl_strdup(spec->data_info ? spec->data_info : "{}");
-    job->manual_signature = signature;
-    if (signature && job->manual_data_info && (!spec->resume || job->resume))
-        return job;
-    if (signature)
-        pl_no_memory(err);
-    pl_object_unref(job);
-    return NULL;
-}
-
 static pl_loop_t *loop_new(const pl_loop_spec_t *spec, int64_t rows, pl_error_t *err)
 {
     const pl_batch_spec_t batches = {.rows = rows,
@@ -343,10 +298,11 @@ static pl_loop_t *loop_new(const pl_loop_spec_t *spec, int64_t rows, pl_error_t 
     }
     *loop = (pl_loop_t){
         .attached = {run_reported, run_ended, loop_release},
-        .depth = spec->depth ? spec->depth : DEPTH,
+        .depth = spec->depth ? spec->depth : PL_LOOP_DEPTH,
         .lr_factor = 1,
         .field_count = spec->field_count,
         .targets = spec->targets,
+        .enable_checkpointing = spec->enable_checkpointing,
         .rows = rows,
         .ready = {.kind = PL_NOTIFICATION_LOOP, .deliver = ready_deliver},
         .closed = {.kind = PL_NOTIFICATION_LOOP, .deliver = closed_deliver},
@@ -366,10 +322,11 @@ pl_loop_t *pl_loop_open(pl_engine_t *engine, const pl_options_t *options,
     pl_error_t local;
     if (!err)
         err = &local;
-    if (pl_require(spec, "a loop's spec", err) != PL_OK || spec_check(spec, err) != PL_OK)
+    if (pl_require(spec, "a loop's spec", err) != PL_OK
+        || pl_loop_spec_check(spec, err) != PL_OK)
         return NULL;
     pl_trainer_t *trainer = pl_trainer_new(engine, options, err);
-    pl_job_t *job = trainer ? job_of(options, spec, err) : NULL;
+    pl_job_t *job = trainer ? pl_loop_job(options, spec, err) : NULL;
     pl_loop_t *loop = job ? loop_new(spec, job->data->batch_size, err) : NULL;
     if (!loop) {
         pl_object_unref(job);
@@ -377,6 +334,7 @@ pl_loop_t *pl_loop_open(pl_engine_t *engine, const pl_options_t *options,
         return NULL;
     }
     loop->trainer = loop->ready.trainer = loop->closed.trainer = trainer;
+    loop->ranks = pl_request_ranks(job);
     loop->on_ready = on_ready;
     loop->ready_user = user;
     trainer->attached = &loop->attached;
@@ -536,7 +494,7 @@ int pl_loop_save(pl_loop_t *loop, const char *name, pl_on_loop_t then, void *use
                        "\"%.64s\" cannot be the name of a checkpoint: it must have no "
                        "'/' and no '.' at its start",
                        name);
-    if (code == PL_OK && !loop->run_dir)
+    if (code == PL_OK && !loop->enable_checkpointing)
         code = pl_fail(
             err, PL_ESTATE,
             "this loop has no run directory: open it with `enable_checkpointing` set");
@@ -552,6 +510,22 @@ int pl_loop_save(pl_loop_t *loop, const char *name, pl_on_loop_t then, void *use
     return pl_no_memory(err);
 }
 
+int pl_loop_send_exchange(pl_loop_t *loop, pl_loop_exchange_t *x, pl_on_loop_t then,
+                          void *user, pl_error_t *err)
+{
+    int code = loop_is_ready(loop, err);
+    if (code == PL_OK && x->msg.root >= (uint32_t)loop->ranks)
+        code = pl_fail(err, PL_EINVAL, "there is no rank %d: ranks are 0 to %d",
+                       (int)x->msg.root, loop->ranks - 1);
+    request_t *request = code == PL_OK ? request_new(loop, then, user, err) : NULL;
+    if (!request) {
+        pl_loop_exchange_free(x);
+        return code == PL_OK ? PL_ENOMEM : code;
+    }
+    request->exchange = x;
+    return request_post(loop, request, err);
+}
+
 int pl_loop_scale_lr(pl_loop_t *loop, double factor, pl_error_t *err)
 {
     if (pl_require(loop, "a loop", err) != PL_OK)
@@ -565,6 +539,16 @@ int pl_loop_scale_lr(pl_loop_t *loop, double factor, pl_error_t *err)
     return PL_OK;
 }
 
+/* Ends the run behind the loop when all is done: with several ranks, what each of them
+ * has sent. */
+static void end_send(void *argument)
+{
+    pl_loop_t *loop = argument;
+    if (!pl_is_nobody(loop->at))
+        pl_call_end_loop(loop->trainer->engine->host, loop->at, &(pl_end_loop_t){0},
+                         (pl_how_t){0}, NULL);
+}
+
 void pl_loop_close(pl_loop_t *loop, pl_on_loop_t on_closed, void *user)
 {
     if (!loop || loop->closing)
@@ -576,7 +560,8 @@ void pl_loop_close(pl_loop_t *loop, pl_on_loop_t on_closed, void *user)
     loop->closed_user = user;
     if (loop->state == OVER)
         pl_notifications_push(&engine->notifications, &loop->closed);
-    else
+    else if (loop->state != READY
+             || pl_reactor_post(engine->reactor, end_send, loop, NULL) != PL_OK)
         while (pl_trainer_stop(loop->trainer, "the program closes the loop", NULL)
                == PL_ENOMEM)
             usleep(1000);                             /* memory may be out for a moment */

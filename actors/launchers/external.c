@@ -24,6 +24,7 @@
 #include "actors/launchers/proxy.h"
 #include "actors/launchers/bootstrap.h"
 #include "actors/launchers/rank_links.h"
+#include "actors/request.h"
 #include "actors/worker.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -50,6 +51,7 @@ typedef struct external {
     pl_keys_t keys;
     bool has_keys;
     char *traits;                                       /* from pl_json_write() */
+    pl_job_t *own;                                      /* counted: requested here */
     uint64_t run;                                       /* [0: received from rank zero] */
     uint32_t incarnation;                               /* which run of the process */
     int64_t until;                                      /* all must have joined */
@@ -139,13 +141,20 @@ static int traits_find(external_t *x, const pl_job_t *job, pl_error_t *err)
         return code;
     const char *model = strrchr(info.model, ',');
     snprintf(threads, sizeof threads, "%d", info.threads);
-    json_t *traits = json_pack("{s:s,s:s,s:s,s:s,s:s}", "stage",
-                               pl_stages[job->stage].verb, "instruction set",
+    const pl_batch_signature_t *sent = job->manual_signature;
+    char *batches = pl_request_fields(sent ? sent->stage[PL_TRAIN].field : NULL,
+                                      sent ? sent->stage[PL_TRAIN].field_count : 0);
+    if (!batches)
+        return pl_no_memory(err);
+    json_t *traits = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s}", "stage",
+                               pl_stages[job->stage].verb, "form of a program's batches",
+                               batches, "instruction set",
                                model ? model + 1 + strspn(model + 1, " ") : info.model,
                                "compute library", info.library, "threads per rank",
                                threads, "version", PACKAGE_VERSION);
     x->traits = traits ? pl_json_write(traits, PL_JSON_COMPACT) : NULL;
     json_decref(traits);
+    pl_text_free(batches);
     return x->traits ? PL_OK : pl_no_memory(err);
 }
 
@@ -204,12 +213,20 @@ static int job_place(external_t *x, pl_lookup_t *lookup, pl_job_t *job, pl_error
     return pl_keys_collective(&x->keys, run, x->incarnation, job->key, err);
 }
 
-/* The link has found the number of the host of rank zero: no name server is asked, which
+/* The job of rank 0 gets the form of the batches that this process's program sends.  The
+ * link has found the number of the host of rank zero: no name server is asked, which
  * might not answer within the lease. */
 static int participant_job(void *self, pl_job_t *job, pl_error_t *err)
 {
     external_t *x = self;
     char endpoint[ENDPOINT];
+    const pl_job_t *own = x->own;
+    job->manual_signature = pl_object_ref(own->manual_signature);
+    job->enable_checkpointing = own->enable_checkpointing;
+    job->manual_data_info = own->manual_data_info ? pl_strdup(own->manual_data_info)
+                                                  : NULL;
+    if (own->manual_data_info && !job->manual_data_info)
+        return pl_no_memory(err);
     if (pl_rendezvous_is_near(x->endpoint))
         return PL_OK;
     int code = pl_link_endpoint(x->participant.client.link, endpoint, sizeof endpoint,
@@ -261,6 +278,7 @@ static int external_start(void *self, pl_call_t *call, const pl_body_t *body,
     const pl_environment_t *e = &x->environment;
     pl_ranks_t *ranks = &x->participant.ranks;
     (void)call;
+    x->own = pl_object_ref(body->start.context);
     int code = place_find(x, err);
     if (code == PL_OK)
         code = traits_find(x, (const pl_job_t *)body->start.context, err);
@@ -394,6 +412,7 @@ static void external_release(void *self)
     pl_result_broadcast_free(x->broadcast);
     pl_lookup_leave(x->lookup);
     pl_object_unref(x->job);
+    pl_object_unref(x->own);
     pl_participant_release(&x->participant);
     pl_text_free(x->traits);
     pl_keys_forget(&x->keys);

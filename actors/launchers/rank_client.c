@@ -80,6 +80,9 @@ static void forwarded_answered(void *self, const pl_answer_t *answer)
     case PL_ANSWER_PROGRESS:
         if (f->message == PL_MESSAGE_run)
             progress_note(m, &answer->body->run_progress);
+        if (f->message == PL_MESSAGE_run && m->ops->on_ready
+            && answer->body->run_progress.event == PL_RUN_EVENT_READY)
+            m->ops->on_ready(m->self, &answer->body->run_progress);
         pl_outbox_post(&m->outbox, PL_KIND_PROGRESS, f->message, f->number, answer->body,
                        NULL);
         break;
@@ -379,6 +382,14 @@ static void participant_result(void *self, pl_outcome_t *outcome, const pl_error
     pl_rank_client_leave(&p->client);
 }
 
+/* The batches of a manual loop come from this process. */
+static void participant_ready(void *self, const pl_run_progress_t *report)
+{
+    const pl_participant_t *p = self;
+    if (p->run)
+        pl_progress_run(p->run, report);
+}
+
 /* The worker that was ended because the coordinator was lost. */
 static void participant_ended(void *self)
 {
@@ -432,6 +443,7 @@ static int participant_connect(pl_participant_t *p, pl_error_t *err)
 {
     static const pl_rank_client_ops_t ops = {.on_end = participant_ended,
                                              .on_result = participant_result,
+                                             .on_ready = participant_ready,
                                              .on_lost = participant_gone,
                                              .on_left = participant_answer};
     const int64_t left = (p->until - pl_now()) / PL_MILLISECOND;

@@ -18,6 +18,8 @@ typedef struct pl_rank_client_ops {
     /* The other side is gone; nothing arrives any more.  Not after
      * pl_rank_client_leave(). */
     void (*on_lost)(void *self, const char *why);
+    /* The rank accepts the batches of this process's program  [not needed]. */
+    void (*on_ready)(void *self, const pl_run_progress_t *report);
     /* Both sides have left, after pl_rank_client_leave(). */
     void (*on_left)(void *self);
 } pl_rank_client_ops_t;

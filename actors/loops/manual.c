@@ -6,12 +6,17 @@
  * and before a save all of them come back first (manual_alone.c).
  *
  * A step that fails changes nothing and fails alone: the strategy does not run what is in
- * flight behind it, and these batches are sent again, as if they had come later. */
+ * flight behind it, and these batches are sent again, as if they had come later.
+ *
+ * With other ranks each rank's program sends its own batches, and all make the same calls
+ * in the same order.  A loss that is not finite is the same on all ranks; what else fails
+ * on one rank ends the loop on all, because its step cannot be made by the others. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "actors/loops/manual.h"
+#include "actors/request.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -63,10 +68,16 @@ static void out_take(pl_manual_t *o, const pl_manual_item_t *item)
 
 /* ---- the end ---- */
 
-void pl_manual_fail(pl_manual_t *o, const pl_error_t *error)
+void pl_manual_fail(pl_manual_t *o, const pl_error_t *why)
 {
+    const pl_error_t *error = &o->failure;
     pl_call_t *run = o->run;
     o->run = NULL;
+    o->failure = *why;
+    if (o->has_peers && why->code == PL_EPROTOCOL)
+        pl_error_prefix(&o->failure,
+                        "the programs of all ranks must make the same calls in the same "
+                        "order");
     for (pl_manual_item_t *item; (item = list_take(&o->waiting));)
         item_fail(item, error);
     for (pl_manual_item_t *item; (item = list_take(&o->again));)
@@ -126,10 +137,21 @@ static void manual_exported(void *self, const pl_answer_t *answer)
         pl_manual_fail(o, &err);
 }
 
+static void manual_synchronized(void *self, const pl_answer_t *answer)
+{
+    pl_manual_t *o = self;
+    const pl_how_t how = {.on_answer = manual_exported};
+    pl_error_t err = {0};
+    if (answer && answer->kind == PL_ANSWER_ERROR)
+        pl_manual_fail(o, answer->error);
+    if (o->run && (!answer || answer->kind == PL_ANSWER_REPLY)
+        && !pl_call_export_weights(o, o->strategy, &(pl_export_weights_t){0}, how, &err))
+        pl_manual_fail(o, &err);
+}
+
 static void manual_finish(pl_manual_t *o)
 {
     pl_error_t err = {0};
-    const pl_how_t how = {.on_answer = manual_exported};
     o->busy = true;
     o->outcome = pl_outcome_new(&err);
     if (!o->outcome || !(o->outcome->metrics = pl_metrics_text(o->newest, &err))) {
@@ -138,8 +160,8 @@ static void manual_finish(pl_manual_t *o)
     }
     o->outcome->global_step = o->global_step;
     o->outcome->seconds = (double)(pl_now() - o->began) / 1e9;
-    if (!pl_call_export_weights(o, o->strategy, &(pl_export_weights_t){0}, how, &err))
-        pl_manual_fail(o, &err);
+    if (!pl_manual_synchronize(o, NULL, manual_synchronized))
+        manual_synchronized(o, NULL);
 }
 
 /* ---- the result of a batch ---- */
@@ -220,6 +242,9 @@ static void batch_answered(void *self, const pl_answer_t *answer)
     }
     if (failed && trains && o->broken && answer->error->code == PL_ECANCELLED) {
         list_push(&o->again, item);
+    } else if (failed && o->has_peers && answer->error->code != PL_ENAN) {
+        pl_manual_fail(o, answer->error);
+        item_fail(item, &o->failure);
     } else if (failed) {
         o->broken |= trains;
         item_fail(item, answer->error);
@@ -232,7 +257,9 @@ static void batch_answered(void *self, const pl_answer_t *answer)
         item_reply(o, item, reply->metrics, reply->skipped ? reply->bad : "", NULL);
     } else {
         const pl_evaluate_batch_reply_t *reply = &answer->body->evaluate_batch_reply;
-        item_reply(o, item, reply->metrics, "", reply->outputs);
+        const bool has_names = o->named[item->stage];
+        item_reply(o, item, has_names ? reply->metrics : (pl_bytes_t){0}, "",
+                   reply->outputs);
     }
     manual_continue(o);
 }
@@ -264,6 +291,7 @@ static void item_send(pl_manual_t *o, pl_manual_item_t *item)
         sent = pl_call_train_batch(o, o->strategy, &msg, how, &err);
     } else {
         const pl_evaluate_batch_t msg = {.stage = item->stage,
+                                         .alone = item->stage == PL_PREDICT,
                                          .batch = &item->batch->object};
         sent = pl_call_evaluate_batch(o, o->strategy, &msg, how, &err);
     }
@@ -278,6 +306,40 @@ static void item_send(pl_manual_t *o, pl_manual_item_t *item)
     }
     o->pending++;
     list_push(&o->out, item);
+}
+
+/* An exchange that fails fails on all ranks. */
+static void exchange_answered(void *self, const pl_answer_t *answer)
+{
+    pl_manual_t *o = self;
+    pl_manual_item_t *item = answer->context;
+    const bool failed = answer->kind == PL_ANSWER_ERROR;
+    if (!failed && answer->kind != PL_ANSWER_REPLY)
+        return;
+    o->exchanging = false;
+    out_take(o, item);
+    if (!failed && item->call)
+        pl_reply_exchange(item->call, &answer->body->exchange_reply);
+    if (failed)
+        pl_manual_fail(o, answer->error);
+    if (failed && item->call)
+        pl_call_fail(item->call, &o->failure);
+    item_free(item);
+    if (o->run)
+        pl_manual_idle(o);
+}
+
+static void exchange_send(pl_manual_t *o, pl_manual_item_t *item)
+{
+    const pl_how_t how = {.on_answer = exchange_answered, .context = item};
+    pl_error_t err = {0};
+    o->busy = o->exchanging = true;
+    pl_watchdog_reset(&o->watchdog);
+    if (pl_call_exchange(o, o->strategy, &item->exchange, how, &err))
+        return;
+    out_take(o, item);
+    pl_manual_fail(o, &err);
+    item_fail(item, &err);
 }
 
 /* Begins the oldest items, up to one that waits for what is in flight.  After a failed
@@ -306,12 +368,15 @@ static void manual_continue(pl_manual_t *o)
                 manual_finish(o);
             return;
         }
-        const bool alone = item->name || !pl_manual_has_plan(o, item);
+        const bool alone = item->name || item->exchanges || !pl_manual_has_plan(o, item);
         if (o->pending && (alone || item->stage != o->stage))
             return;
         if (item->name) {
             list_push(&o->out, list_take(&o->waiting));
             pl_manual_save(o, item);
+        } else if (item->exchanges) {
+            list_push(&o->out, list_take(&o->waiting));
+            exchange_send(o, item);
         } else if (alone) {
             pl_manual_set_signature(o, item);
         } else {
@@ -332,6 +397,8 @@ void pl_manual_drop_first(pl_manual_t *o, const pl_error_t *error)
     pl_manual_item_t *item = list_take(&o->waiting);
     if (item)
         item_fail(item, error);
+    if (o->has_peers)
+        pl_manual_fail(o, error);
 }
 
 void pl_manual_saved(pl_manual_t *o, pl_manual_item_t *item, const pl_error_t *error)
@@ -383,11 +450,20 @@ static int manual_save(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
 {
     pl_manual_t *o = self;
-    if (pl_is_nobody(o->checkpoint))
+    if (!o->enable_checkpointing)
         return pl_fail(
             err, PL_ESTATE,
             "this loop has no run directory: open it with `enable_checkpointing` set");
     return item_add(o, (pl_manual_item_t){.call = call}, body->save_loop.name, err);
+}
+
+static int manual_exchange(void *self, pl_call_t *call, const pl_body_t *body,
+                           pl_error_t *err)
+{
+    const pl_manual_item_t like = {.call = call,
+                                   .exchanges = true,
+                                   .exchange = body->exchange};
+    return item_add(self, like, NULL, err);
 }
 
 static void manual_check(void *self)
@@ -396,10 +472,12 @@ static void manual_check(void *self)
     pl_error_t err;
     if (!o->run)
         return;
-    if (!o->pending)
+    if (!o->pending && !o->exchanging)
         pl_watchdog_reset(&o->watchdog);
     if (pl_watchdog_has_expired(&o->watchdog, o, &err, "%s, after step %llu,",
-                                o->stage == PL_TRAIN ? "a step" : "a batch",
+                                o->exchanging          ? "an exchange of the ranks"
+                                : o->stage == PL_TRAIN ? "a step"
+                                                       : "a batch",
                                 (unsigned long long)o->global_step))
         pl_manual_fail(o, &err);
 }
@@ -419,14 +497,31 @@ static int manual_run(void *self, pl_call_t *call, const pl_body_t *body, pl_err
     return PL_OK;
 }
 
+/* Another rank's program may still send batches, which this one would leave out: then the
+ * loop ends at once. */
 static int manual_stop(void *self, pl_call_t *call, const pl_body_t *body,
                        pl_error_t *err)
+{
+    (void)err;
+    pl_manual_t *o = self;
+    pl_error_t stopped = {0};
+    if (o->has_peers && !o->ending) {
+        pl_fail(&stopped, PL_ECANCELLED, "the loop was stopped after step %llu: %s",
+                (unsigned long long)o->global_step, body->stop.reason);
+        pl_manual_fail(o, &stopped);
+    }
+    o->ending = true;
+    manual_continue(o);
+    return pl_reply_stop(call, &(pl_stop_reply_t){0});
+}
+
+static int manual_end(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err)
 {
     (void)body, (void)err;
     pl_manual_t *o = self;
     o->ending = true;
     manual_continue(o);
-    return pl_reply_stop(call, &(pl_stop_reply_t){0});
+    return pl_reply_end_loop(call, &(pl_end_loop_reply_t){0});
 }
 
 /* ---- the actor ---- */
@@ -440,9 +535,12 @@ static int manual_start(void *self, pl_call_t *call, const pl_body_t *body,
     o->options = job->trainer;
     o->watchdog.pulse = job->pulse;
     o->signature = pl_object_ref(job->manual_signature);
+    o->enable_checkpointing = job->enable_checkpointing;
     o->strategy = pl_peer(self, "strategy");
     o->checkpoint = pl_peer(self, "checkpoint");
     o->logger = pl_peer(self, "logger");
+    o->has_peers = !pl_is_nobody(pl_peer(self, "coordinator"))
+                   && pl_request_ranks(job) > 1;
     o->may_skip = o->options->nan_policy == PL_NAN_SKIP;
     o->lr_factor = 1;
     o->waiting.last = &o->waiting.first;
@@ -477,6 +575,8 @@ static const pl_handler_t manual_handlers[] = {
     PL_ON(stop, manual_stop),
     PL_ON(take_batch, manual_take_batch),
     PL_ON(save_loop, manual_save),
+    PL_ON(exchange, manual_exchange),
+    PL_ON(end_loop, manual_end),
     PL_ON(set_state, pl_manual_set_state),
     PL_HANDLERS_END,
 };

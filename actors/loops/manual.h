@@ -10,11 +10,13 @@
 #include "base/run.h"
 #include "runtime/payload.h"
 
-/* A request of the program: a batch, or a save. */
+/* A request of the program: a batch, a save, or an exchange with other ranks. */
 typedef struct pl_manual_item {
     struct pl_manual_item *next;
-    pl_call_t *call;                                /* [it has failed with the loop] */
-    char *name;                                     /* of the save  [NULL: a batch] */
+    pl_call_t *call;                                   /* [it has failed with the loop] */
+    char *name;                                        /* of the save  [NULL: none] */
+    bool exchanges;
+    pl_exchange_t exchange;                         /* what it refers to is the call's */
     uint64_t step;                                  /* of the save */
     pl_weights_t *weights;                          /* of the save, counted, until sent */
     pl_stage_t stage;
@@ -30,6 +32,8 @@ typedef struct pl_manual_list {
 typedef struct pl_manual {
     const pl_trainer_options_t *options;
     pl_address_t strategy, checkpoint, logger;
+    bool enable_checkpointing;                          /* saves are possible */
+    bool has_peers;                                     /* there are other ranks */
     pl_call_t *run;                                     /* [it has ended, or not begun] */
     int64_t began, reported_at;
     pl_batch_signature_t *signature;                /* counted: that plans exist for */
@@ -40,11 +44,16 @@ typedef struct pl_manual {
     bool named[PL_PREDICT + 1];
     json_t *newest;                                         /* metrics by name */
 
-    pl_manual_list_t waiting, again, out;        /* to send; to send again; in flight */
-    pl_stage_t stage;                            /* of the batches in flight */
-    int pending, saving;                         /* batches and saves in flight */
-    int64_t rested_at;                           /* pl_now() since when no batch is in
-                                                    flight  [0: one is] */
+    pl_manual_list_t waiting, again, out;          /* to send; to send again; in flight */
+    pl_stage_t stage;                              /* of the batches in flight */
+    int pending, saving;                           /* batches and saves in flight */
+    int64_t rested_at;                             /* pl_now() since when no batch is in
+                                                      flight  [0: one is] */
+    pl_manual_item_t *saved;                       /* the ranks synchronize for it  [the
+                                                      end] */
+    pl_on_answer_t synchronized;
+    pl_error_t failure;                          /* why the loop ended */
+    bool exchanging;                             /* bytes with other ranks */
     bool busy;                                   /* with an exclusive request */
     bool broken;                                 /* a step has failed: what comes back was
                                                     cancelled */
@@ -60,7 +69,7 @@ typedef struct pl_manual {
 
 /* ---- manual.c ---- */
 
-/* Ends the loop: fails the run and all requests. */
+/* Ends the loop: fails the run and all requests; keeps the error for the program. */
 void pl_manual_fail(pl_manual_t *o, const pl_error_t *error);
 /* The same, because a save has not ended in its time. */
 void pl_manual_timed_out(pl_manual_t *o);
@@ -79,6 +88,10 @@ bool pl_manual_has_plan(const pl_manual_t *o, const pl_manual_item_t *item);
 void pl_manual_set_signature(pl_manual_t *o, const pl_manual_item_t *item);
 /* Asks for the names of a stage's metrics.  Ends with pl_manual_idle(). */
 uint64_t pl_manual_query_names(pl_manual_t *o, pl_stage_t stage, pl_error_t *err);
+/* Before weights are read on all ranks, for an item that saves or, NULL, for the end: all
+ * ranks come here, and what each has of the state is where it is read.  then() gets an
+ * answer.  False: there are no other ranks. */
+bool pl_manual_synchronize(pl_manual_t *o, pl_manual_item_t *item, pl_on_answer_t then);
 /* Saves a checkpoint: pl_manual_idle() when all is copied, then pl_manual_saved(). */
 void pl_manual_save(pl_manual_t *o, pl_manual_item_t *item);
 /* The handler of set_state: resumes from a checkpoint of a manual loop or a fit. */

@@ -8,6 +8,7 @@
  * A checkpoint of a manual loop equals one of a fit that has done no epoch.  So a fit
  * can resume from one, and a manual loop from one of a fit.  Batches continue when all
  * is copied. */
+#include <stdio.h>
 #include <string.h>
 
 #include "actors/loops/manual.h"
@@ -19,10 +20,16 @@
 
 /* ---- plans ---- */
 
+/* A prediction needs no other rank, and all ranks together ask for names: it has none. */
+static bool is_named(const pl_manual_t *o, pl_stage_t stage)
+{
+    return o->named[stage] || (o->has_peers && stage == PL_PREDICT);
+}
+
 bool pl_manual_has_plan(const pl_manual_t *o, const pl_manual_item_t *item)
 {
     const pl_batch_signature_t *signature = o->signature;
-    if (!signature->stage[item->stage].present || !o->named[item->stage])
+    if (!signature->stage[item->stage].present || !is_named(o, item->stage))
         return false;
     for (int k = 0; k < signature->stage[item->stage].size_count; k++)
         if (signature->stage[item->stage].size[k].count == item->batch->count)
@@ -95,7 +102,7 @@ static void signature_answered(void *self, const pl_answer_t *answer)
         o->signature = o->next_signature;
         o->next_signature = NULL;
     }
-    if (!item || item->name || o->named[item->stage])
+    if (!item || item->name || item->exchanges || is_named(o, item->stage))
         pl_manual_idle(o);
     else if (!pl_manual_query_names(o, item->stage, &err))
         pl_manual_fail(o, &err);
@@ -212,18 +219,74 @@ static void exported(void *self, const pl_answer_t *answer)
     }
 }
 
-void pl_manual_save(pl_manual_t *o, pl_manual_item_t *item)
+/* All ranks do the same, so they synchronize.  After the end nothing is left to wait for
+ * but other programs, which may take their time. */
+static void ranks_agreed(void *self, const pl_answer_t *answer)
+{
+    pl_manual_t *o = self;
+    const pl_synchronize_t msg = {.whole = o->saved != NULL};
+    const pl_how_t how = {.on_answer = o->synchronized, .context = o->saved};
+    pl_error_t err = {0};
+    o->exchanging = false;
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_manual_fail(o, answer->error);
+    if (answer->kind == PL_ANSWER_REPLY && o->run
+        && !pl_call_synchronize(o, o->strategy, &msg, how, &err))
+        pl_manual_fail(o, &err);
+}
+
+bool pl_manual_synchronize(pl_manual_t *o, pl_manual_item_t *item, pl_on_answer_t then)
+{
+    const pl_how_t how = {.on_answer = ranks_agreed};
+    char what[sizeof "save of " + 128];
+    pl_error_t err = {0};
+    if (!o->has_peers)
+        return false;
+    snprintf(what, sizeof what, "%s%s", item ? "save of " : "close",
+             item ? item->name : "");
+    o->saved = item;
+    o->synchronized = then;
+    o->exchanging = item != NULL;
+    pl_watchdog_reset(&o->watchdog);
+    if (!pl_call_exchange(o, o->strategy, &(pl_exchange_t){.what = what}, how, &err))
+        pl_manual_fail(o, &err);
+    return true;
+}
+
+static void export_send(pl_manual_t *o, pl_manual_item_t *item)
 {
     const pl_export_weights_t msg = {.whole = true};
     const pl_how_t how = {.on_answer = exported, .context = item};
     pl_error_t err = {0};
-    o->busy = true;
-    o->saving++;
-    item->step = o->global_step;
     if (pl_call_export_weights(o, o->strategy, &msg, how, &err))
         return;
     pl_manual_saved(o, item, &err);
     pl_manual_idle(o);
+}
+
+/* The rank that writes has the state of all now; of the others nothing is needed. */
+static void save_synchronized(void *self, const pl_answer_t *answer)
+{
+    pl_manual_t *o = self;
+    if (answer->kind == PL_ANSWER_ERROR)
+        pl_manual_fail(o, answer->error);
+    if (answer->kind != PL_ANSWER_REPLY || !o->run)
+        return;
+    if (!pl_is_nobody(o->checkpoint)) {
+        export_send(o, answer->context);
+    } else {
+        pl_manual_saved(o, answer->context, NULL);
+        pl_manual_idle(o);
+    }
+}
+
+void pl_manual_save(pl_manual_t *o, pl_manual_item_t *item)
+{
+    o->busy = true;
+    o->saving++;
+    item->step = o->global_step;
+    if (!pl_manual_synchronize(o, item, save_synchronized))
+        export_send(o, item);
 }
 
 int pl_manual_set_state(void *self, pl_call_t *call, const pl_body_t *body,

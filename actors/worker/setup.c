@@ -252,14 +252,10 @@ static uint64_t data_compare(void *self, pl_how_t how, pl_error_t *err)
         if (!w->signature->stage[s].present)
             continue;
         text = text_append(text,
-                           pl_text("%s data of %" PRId64 " samples with",
+                           pl_text("%s data of %" PRId64 " samples with ",
                                    pl_stages[s].source, w->signature->stage[s].samples));
-        for (int k = 0; k < w->signature->stage[s].field_count; k++) {
-            const pl_field_t *field = &w->signature->stage[s].field[k];
-            text = text_append(text, pl_text("%s %s %s %s", k ? "," : "", field->name,
-                                             pl_dtype_name(field->dtype),
-                                             PL_TEXT_OF(field->shape)));
-        }
+        text = text_append(text, pl_request_fields(w->signature->stage[s].field,
+                                                   w->signature->stage[s].field_count));
         text = text_append(text, pl_text("\n"));
     }
     w->found = text;

@@ -1,11 +1,12 @@
 """loop.py - manual loops: the program decides what happens next, and sends each batch itself"""
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 from ctypes import CFUNCTYPE, POINTER, addressof, byref, c_void_p
 from pathlib import Path
-from typing import Any, Dict, Generator, List, Union
+from typing import Any, Dict, Generator, List, Optional, Union
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from .graph import DTYPES
 from .library import Error, call, lib
 from .run import Engine, Trainer, views_of
 
+_REDUCTIONS = ("sum", "mean", "max", "min")
 _on_loop_t = CFUNCTYPE(None, c_void_p, POINTER(interface.pl_loop_result_t), c_void_p)
 
 
@@ -22,11 +24,14 @@ class Answer:
     """The answer to one call of a loop. wait() for it, or await it; both return the Answer or raise its error.
 
     loss: the mean over the batch; grad_norm: before clipping; metrics: by name; outputs: of a prediction, [samples, …]
-    each, and of close(), the weights; global_step: optimizer steps done; skipped: what was not finite, or "".
+    each, and of close(), the weights; global_step: optimizer steps done; skipped: what was not finite, or ""; data: of
+    an exchange with other ranks, or None.
     """
 
     def __init__(self, loop: "Loop") -> None:
         self._loop, self._error, self.is_done = loop, None, False
+        self._sent: Optional[np.ndarray] = None             # to other ranks
+        self._gathers, self.data = False, None
         self.loss = self.grad_norm = float("nan")
         self.metrics: Dict[str, Any] = {}
         self.outputs: Dict[str, np.ndarray] = {}
@@ -42,6 +47,11 @@ class Answer:
             self.metrics, self.skipped = json.loads(result.metrics or b"{}"), (result.skipped or b"").decode()
             views = views_of(result.output, result.output_count, self)
             self.outputs = {name: view.copy() for name, view in views.items()}      # valid in here only
+            if self._sent is not None:
+                ranks = result.data_count // max(self._sent.size, 1)
+                shape = ((ranks,) if self._gathers else ()) + self._sent.shape
+                data = ctypes.string_at(result.data, result.data_count * self._sent.itemsize)
+                self.data = np.frombuffer(data, self._sent.dtype).reshape(shape).copy()
         self.is_done = True
         self._loop.pending.remove(self)
         if self._error:
@@ -125,9 +135,11 @@ class Loop:
         samples = Samples(fields_of(data))
         if self._loop is None:
             self._open(samples)
-        answer = self._answer()
+        return self._call(self._answer(), function, byref(samples.arrays()))
+
+    def _call(self, answer: Answer, function: Any, *arguments: Any) -> Answer:
         try:
-            call(function, self._loop, byref(samples.arrays()), answer.function, None)
+            call(function, self._loop, *arguments, answer.function, None)
         except Error:
             self.pending.remove(answer)
             raise
@@ -143,19 +155,44 @@ class Loop:
 
     def predict(self, data: Data) -> Answer:
         """Computes the outputs of a batch with the current weights; targets may be missing."""
-        if self._loop is None:
-            raise Error("PL_ESTATE", "the first call of a loop trains or evaluates, because its batch has all fields")
+        self._is_open()
         return self._send(lib.pl_loop_predict, data)
 
     def save(self, name: str) -> Answer:
         """Makes a checkpoint of the state after all calls so far; the loop has checkpoints=True."""
+        return self._call(self._answer(), lib.pl_loop_save, name.encode())
+
+    def _is_open(self) -> None:
+        if self._loop is None:
+            raise Error("PL_ESTATE", "the first call of a loop trains or evaluates, because its batch has all fields")
+
+    def _exchange(self, function: Any, numbers: Any, *before: Any, gathers: bool = False) -> Answer:
+        self._is_open()
+        sent = np.ascontiguousarray(numbers)
+        if sent.dtype.name not in DTYPES:
+            raise TypeError(f"{sent.dtype} cannot be exchanged: convert it to one of {', '.join(DTYPES)}")
         answer = self._answer()
-        try:
-            call(lib.pl_loop_save, self._loop, name.encode(), answer.function, None)
-        except Error:
-            self.pending.remove(answer)
-            raise
-        return answer
+        answer._sent, answer._gathers = sent, gathers
+        return self._call(answer, function, *before, DTYPES[sent.dtype.name], sent.ctypes.data, sent.size)
+
+    def all_gather(self, numbers: Any) -> Answer:
+        """An array of each rank: `data` of the answer is [ranks, …]. All ranks make the call, with the same shape."""
+        return self._exchange(lib.pl_loop_all_gather, numbers, gathers=True)
+
+    def all_reduce(self, numbers: Any, reduction: str = "sum") -> Answer:
+        """The "sum", "mean", "max" or "min" over the ranks, element by element, as `data` of the answer."""
+        if reduction not in _REDUCTIONS:
+            raise ValueError(f"a reduction is one of {', '.join(_REDUCTIONS)}, not {reduction}")
+        return self._exchange(lib.pl_loop_all_reduce, numbers, _REDUCTIONS.index(reduction))
+
+    def broadcast(self, numbers: Any, root: int = 0) -> Answer:
+        """The array of one rank as `data` of the answer; those of the others only say the shape and type."""
+        return self._exchange(lib.pl_loop_broadcast, numbers, root)
+
+    def barrier(self) -> Answer:
+        """Its answer comes when all ranks have made the call."""
+        self._is_open()
+        return self._call(self._answer(), lib.pl_loop_barrier)
 
     def scale_lr(self, factor: float) -> None:
         """Sets a factor on the learning rate, for batches sent from now on."""

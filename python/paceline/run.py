@@ -404,7 +404,7 @@ class Trainer:
             module["init_from"] = f"{folder}/first.safetensors"
         elif self._weights is not None:
             module["init_from"] = os.fspath(self._weights)
-        run: Dict[str, Any] = {"module": module, "trainer": {"launcher": "inline", **self._options}}
+        run: Dict[str, Any] = {"module": module, "trainer": dict(self._options)}
         run.update({name: value for name, value in self._sections.items() if value})
         names = [each.register() for each in self.callbacks]
         if names:

@@ -233,6 +233,7 @@ static void ddp_release(void *self)
     pl_ddp_sync_points_release(ddp);
     pl_ddp_device_release(ddp);
     pl_object_unref(ddp->decided);
+    pl_object_unref(ddp->exchanged);
     pl_object_unref(ddp->control);
 }
 
@@ -249,6 +250,7 @@ static const pl_handler_t ddp_handlers[] = {
     PL_ON(process_dataloader, ddp_process_dataloader),
     PL_ON(decide, ddp_decide),
     PL_ON(metric_names, ddp_metric_names),
+    PL_ON(exchange, pl_ddp_exchange),
     PL_ON(request_sync, ddp_request_sync),
     PL_HANDLERS_END,
 };

@@ -35,7 +35,8 @@ typedef struct pl_sync_point {
     pl_replica_sums_t sums;  /* of a step */
     pl_forward_t *forward;  /* of a batch */
     const pl_replica_collective_t *collective;  /* within a step */
-    pl_call_t *call;        /* of a decision */
+    pl_call_t *call;        /* of a decision, an exchange */
+    pl_exchange_t exchange;
     pl_messages_t messages;
     bool polls, objects;
     bool compares;                /* its message has names of metrics, which must be those
@@ -107,6 +108,8 @@ typedef struct pl_ddp {
     bool joined;
     int join_ms;                                    /* time limit for the ranks to join */
     pl_reg_buffer_t *decided;                       /* counted */
+    pl_reg_buffer_t *exchanged;                     /* counted  [not allocated yet] */
+    pl_sync_point_t exchange;                       /* waits for that buffer */
     pl_reg_buffer_t *control;                       /* counted  [not allocated yet] */
     pl_ddp_places_t at;
     size_t bulk_bytes;              /* of the regions, if they have memory of their own */
@@ -176,9 +179,15 @@ PL_API int pl_ddp_call_sum(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, pl_dtyp
                            pl_error_t *err);
 PL_API int pl_ddp_call_gather(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, int64_t step,
                               pl_dtype_t dtype, pl_error_t *err);
-/* Has the collective broadcast bytes of a decision from rank zero. */
-int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t *err);
+/* Has the collective broadcast bytes of a rank. */
+int pl_ddp_call_broadcast(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t bytes, uint32_t root,
+                          pl_error_t *err);
 void pl_ddp_sync_points_release(pl_ddp_t *ddp);
+
+/* ---- ddp/exchange.c ---- */
+
+/* The handler of exchange. */
+int pl_ddp_exchange(void *self, pl_call_t *call, const pl_body_t *body, pl_error_t *err);
 
 /* ---- ddp/memory.c: the control buffer, and regions of the device ---- */
 

@@ -95,7 +95,8 @@ static int rest_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
 {
     (void)point;
     const decided_t *decided = ddp->decided->data;
-    return pl_ddp_call_broadcast(ddp, FIRST, LENGTH + decided->length - FIRST, err);
+    return pl_ddp_call_broadcast(ddp, (pl_reg_ptr_t){ddp->decided, FIRST},
+                                 LENGTH + decided->length - FIRST, 0, err);
 }
 
 /* The rest is a sync point of its own, before any other. */
@@ -129,7 +130,7 @@ static int first_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *err)
         if (decided->length)
             memcpy(decided->bytes, point->messages.data, decided->length);
     }
-    int code = pl_ddp_call_broadcast(ddp, 0, FIRST, err);
+    int code = pl_ddp_call_broadcast(ddp, (pl_reg_ptr_t){ddp->decided, 0}, FIRST, 0, err);
     if (code != PL_OK || !point->polls)
         return code;
     decided->poll = point->objects;

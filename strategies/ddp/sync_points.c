@@ -103,12 +103,14 @@ int pl_ddp_call_sum(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t count, pl_dtype_t dty
     return PL_OK;
 }
 
-int pl_ddp_call_broadcast(pl_ddp_t *ddp, size_t offset, size_t bytes, pl_error_t *err)
+int pl_ddp_call_broadcast(pl_ddp_t *ddp, pl_reg_ptr_t at, size_t bytes, uint32_t root,
+                          pl_error_t *err)
 {
-    const pl_broadcast_t msg = {.memory = &ddp->decided->object,
-                                .offset = offset,
+    const pl_broadcast_t msg = {.memory = &at.memory->object,
+                                .offset = at.offset,
                                 .count = bytes,
-                                .dtype = PL_U8};
+                                .dtype = PL_U8,
+                                .root = root};
     const pl_how_t how = {.on_answer = call_ended};
     if (!pl_call_broadcast(ddp, ddp->collective_actor, &msg, how, err))
         return err->code;

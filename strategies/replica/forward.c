@@ -113,7 +113,7 @@ static void forward_end(pl_replica_t *r, pl_forward_t *forward)
 {
     pl_error_t err = forward->failure;
     forward->done = true;
-    if (!r->sync_hooks || r->sync_hooks->gather(r, forward, &err) != PL_OK)
+    if (!forward->gathers || r->sync_hooks->gather(r, forward, &err) != PL_OK)
         pl_replica_gathered(r, forward,
                             forward->failure.code != PL_OK ? &forward->failure : &err,
                             false);
@@ -132,7 +132,7 @@ static void forward_answered(void *self, const pl_answer_t *answer)
                                    : (pl_bytes_t){0};
     if (answer->kind == PL_ANSWER_ERROR && forward->failure.code == PL_OK)
         forward->failure = *answer->error;
-    if (r->sync_hooks) {           /* the answers come in the order of the micro-shards */
+    if (forward->gathers) {        /* the answers come in the order of the micro-shards */
         const size_t count = metrics.size / sizeof(double),
                      row = r->micro.first + (size_t)forward->back;
         double *to = forward->metrics + (r->micro.micro_shards ? row * count : 0);
@@ -162,7 +162,7 @@ static void forward_answered(void *self, const pl_answer_t *answer)
             data[i] = (float)number;
         }
     }
-    if (r->sync_hooks)
+    if (forward->gathers)
         forward_end(r, forward);
     else
         forward_reply(forward, metrics, false);
@@ -220,12 +220,13 @@ int pl_replica_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
                               .call = call,
                               .plan = plan,
                               .batch = batch,
-                              .samples = batch->count};
+                              .samples = batch->count,
+                              .gathers = r->sync_hooks && !body->evaluate_batch.alone};
     if (r->forward)
         r->forward->from = &forward->next;
     r->forward = forward;
     int code = PL_OK;
-    if (r->sync_hooks) {             /* ranks gather in the order in which batches came */
+    if (forward->gathers) {          /* ranks gather in the order in which batches came */
         forward->metric_count = pl_replica_metrics(forward->plan)
                                 * (r->micro.micro_shards ? r->micro.micro_shards : 1);
         forward->metrics = pl_alloc_array(forward->metric_count + 1, sizeof(double));

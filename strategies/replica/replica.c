@@ -342,6 +342,14 @@ static int replica_synchronize(void *self, pl_call_t *call, const pl_body_t *bod
     return pl_reply_synchronize(call, &(pl_synchronize_reply_t){0});
 }
 
+/* One rank has all bytes already. */
+static int replica_exchange(void *self, pl_call_t *call, const pl_body_t *body,
+                            pl_error_t *err)
+{
+    (void)self, (void)err;
+    return pl_reply_exchange(call, &(pl_exchange_reply_t){.data = body->exchange.data});
+}
+
 static void memory_counted(void *self, const pl_answer_t *answer)
 {
     (void)self;
@@ -373,6 +381,7 @@ static const pl_handler_t replica_handlers[] = {
     PL_ON(set_signature, pl_replica_set_signature),
     PL_ON(freeze, pl_replica_freeze),
     PL_ON(set_rate, pl_replica_set_rate),
+    PL_ON(exchange, replica_exchange),
     PL_ON(synchronize, replica_synchronize),
     PL_ON(count_memory, replica_count_memory),
     PL_HANDLERS_END,

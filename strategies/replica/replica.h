@@ -112,7 +112,8 @@ typedef struct pl_forward {
     const pl_batch_t *batch;                       /* kept by the call */
     int sent, back;                                /* replays: one for each micro-shard */
     int64_t samples;
-    bool done;                                              /* the following are there: */
+    bool gathers;                                         /* ranks gather their results */
+    bool done;                                            /* the following are there: */
     /* [metric_count]; with several ranks and micro-shards, for each micro-shard until
      * they are gathered */
     double *metrics;

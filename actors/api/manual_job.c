@@ -1,0 +1,70 @@
+/* manual_job.c - the job of a manual loop, from what the program says of its batches */
+#include <string.h>
+
+#include "actors/api/manual_loop.h"
+#include "actors/request.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/run.h"
+#include "runtime/payload.h"
+#include "tensor/graph.h"
+
+int pl_loop_spec_check(const pl_loop_spec_t *spec, pl_error_t *err)
+{
+    if (spec->field_count < 1 || spec->field_count > PL_FIELDS || spec->targets < 0
+        || spec->targets >= spec->field_count)
+        return pl_fail(err, PL_EINVAL,
+                       "%d fields, of which %d are targets: give 1 to %d fields, of "
+                       "which at least one is no target",
+                       spec->field_count, spec->targets, PL_FIELDS);
+    if (pl_require(spec->field, "a loop's list of fields", err) != PL_OK)
+        return PL_EINVAL;
+    if (spec->depth < 0 || spec->depth > PL_LOOP_DEPTH_MAX)
+        return pl_fail(err, PL_EINVAL, "depth is %d: set it from 1 to %d, or to 0 for %d",
+                       spec->depth, PL_LOOP_DEPTH_MAX, PL_LOOP_DEPTH);
+    for (int k = 0; k < spec->field_count; k++)
+        if (!pl_field_is_whole(&spec->field[k]))
+            return pl_fail(
+                err, PL_EINVAL,
+                "field \"%.31s\" of a loop's batches needs a name, one of the types of "
+                "data and at most %d sizes, each 1 or more",
+                spec->field[k].name, PL_DIMS - 1);
+    return PL_OK;
+}
+
+/* A stage that is not present in the signature is compiled for its first batch. */
+pl_job_t *pl_loop_job(const pl_options_t *options, const pl_loop_spec_t *spec,
+                      pl_error_t *err)
+{
+    pl_job_t *job = pl_job_new(options, PL_TRAIN, err);
+    if (!job)
+        return NULL;
+    const int64_t rows = job->data->batch_size;
+    pl_batch_signature_t *signature = pl_batch_signature_new(err);
+    for (int k = PL_TRAIN; signature && k <= PL_PREDICT; k++) {
+        signature->stage[k].batch_size = rows;
+        signature->stage[k].field_count = spec->field_count
+                                          - (k == PL_PREDICT ? spec->targets : 0);
+        memcpy(signature->stage[k].field, spec->field,
+               (size_t)spec->field_count * sizeof *spec->field);
+    }
+    if (signature) {
+        signature->stage[PL_TRAIN].present = true;
+        signature->stage[PL_TRAIN].size_count = 1;
+        signature->stage[PL_TRAIN].size[0].count = rows;
+        /* Ranks agree at the start on memory for metrics of evaluating. */
+        if (pl_request_ranks(job) > 1)
+            signature->stage[PL_VALIDATE] = signature->stage[PL_TRAIN];
+    }
+    job->enable_checkpointing = spec->enable_checkpointing;
+    job->resumes = spec->resume != NULL;
+    job->resume = spec->resume ? pl_run_path(spec->resume) : NULL;
+    job->manual_data_info = pl_strdup(spec->data_info ? spec->data_info : "{}");
+    job->manual_signature = signature;
+    if (signature && job->manual_data_info && (!spec->resume || job->resume))
+        return job;
+    if (signature)
+        pl_no_memory(err);
+    pl_object_unref(job);
+    return NULL;
+}

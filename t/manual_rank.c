@@ -1,0 +1,308 @@
+/* manual_rank.c - a program for t/manual_ranks.t: it sends the batches of a rank
+ * sends itself
+ *
+ *     manual_rank ROOT SCENARIO [OPTION]
+ *
+ * Each rank writes what it sees to out.RANK.  The samples of a step are the same for any
+ * number of ranks, which share them. */
+#include <math.h>
+#include <paceline.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FEATURES = 5, ROWS = 12, STEPS = 6 };
+
+typedef struct answer {
+    bool done;
+    pl_error_t error;
+    uint64_t step;
+    double loss, norm;
+    double accuracy;
+    double number[64];
+    int numbers;
+    int outputs;
+    double sum;                                             /* of all outputs */
+    int64_t rows;
+} answer_t;
+
+static FILE *out;
+static int rank, ranks;
+static pl_engine_t *engine;
+static pl_loop_t *loop;
+static pl_dtype_t exchanged = PL_F64;
+
+static void take(pl_loop_t *of, const pl_loop_result_t *result, void *user)
+{
+    answer_t *answer = user;
+    (void)of;
+    *answer = (answer_t){.done = true,
+                         .error = result->error,
+                         .step = result->global_step,
+                         .loss = result->loss,
+                         .norm = result->grad_norm,
+                         .outputs = result->output_count};
+    pl_loop_metric(result, "val_acc", &answer->accuracy);
+    for (int k = 0; k < result->output_count; k++) {
+        const pl_result_tensor_t *t = &result->output[k];
+        int64_t count = 1;
+        for (int d = 0; d < t->shape.rank; d++)
+            count *= t->shape.dim[d];
+        for (int64_t i = 0; i < count; i++)
+            answer->sum += fabs((double)t->data[i]);
+        answer->rows = t->shape.rank ? t->shape.dim[0] : 1;
+    }
+    for (int k = 0; k < result->data_count && result->data && k < 64;
+         k++, answer->numbers++)
+        answer->number[k] = exchanged == PL_F64   ? ((const double *)result->data)[k]
+                            : exchanged == PL_F32 ? ((const float *)result->data)[k]
+                            : exchanged == PL_I32 ? ((const int32_t *)result->data)[k]
+                            : exchanged == PL_I64
+                                ? (double)((const int64_t *)result->data)[k]
+                                : ((const uint8_t *)result->data)[k];
+}
+
+static void leave(const char *what, const char *why)
+{
+    fprintf(out, "%s: %s\n", what, why);
+    fflush(out);
+    exit(3);
+}
+
+/* Waits for an answer, and prints its error. */
+static bool await(const char *what, answer_t *answer, int code, const pl_error_t *err)
+{
+    pl_error_t late = {0};
+    if (code == PL_OK && pl_engine_run_until(engine, &answer->done, &late) != PL_OK)
+        leave(what, late.text);
+    const char *why = code == PL_OK ? answer->error.text : err->text;
+    if (code != PL_OK || answer->error.code != PL_OK)
+        fprintf(out, "%s fails: %s\n", what, why);
+    fflush(out);
+    return code == PL_OK && answer->error.code == PL_OK;
+}
+
+static float x[ROWS * FEATURES];
+static int64_t y[ROWS];
+
+/* This rank's rows of the batch of a step: as many as all others have, or one apart. */
+static pl_arrays_t batch(int step, int from, int rows, bool bad)
+{
+    for (int k = 0; k < rows; k++) {
+        const int row = step * ROWS + from + k;
+        y[k] = row % 3;
+        for (int f = 0; f < FEATURES; f++)
+            x[k * FEATURES + f] = (float)(sin(row * 1.7 + f) + (f == y[k] ? 1.5 : 0));
+    }
+    if (bad)
+        x[0] = NAN;
+    return (
+        pl_arrays_t){.samples = rows,
+                     .field_count = 2,
+                     .field = {{"x", PL_F32, {1, {FEATURES}}}, {"y", PL_I64, {0, {0}}}},
+                     .data = {x, y}};
+}
+
+static bool train(int step, bool bad)
+{
+    pl_error_t err = {0};
+    answer_t answer = {0};
+    const bool is_uneven = getenv("UNEVEN") && ranks == 2;
+    const int rows = is_uneven ? rank ? 3 : ROWS - 3 : ROWS / ranks,
+              from = is_uneven ? rank ? ROWS - 3 : 0 : rank * rows;
+    const pl_arrays_t samples = batch(step, from, rows, bad);
+    const bool fine = await("train", &answer,
+                            pl_loop_train(loop, &samples, take, &answer, &err), &err);
+    if (fine)
+        fprintf(out, "step %llu: loss %.5f norm %.5f\n", (unsigned long long)answer.step,
+                answer.loss, answer.norm);
+    return fine;
+}
+
+static void measure(void)
+{
+    pl_error_t err = {0};
+    answer_t answer = {0};
+    pl_arrays_t samples = batch(40, rank * (ROWS / ranks), ROWS / ranks, false);
+    if (await("evaluate", &answer, pl_loop_evaluate(loop, &samples, take, &answer, &err),
+              &err))
+        fprintf(out, "evaluated: loss %.5f accuracy %.5f\n", answer.loss,
+                answer.accuracy);
+}
+
+static void predict(int rows)
+{
+    pl_error_t err = {0};
+    answer_t answer = {0};
+    pl_arrays_t samples = batch(50, 0, rows, false);
+    if (await("predict", &answer, pl_loop_predict(loop, &samples, take, &answer, &err),
+              &err))
+        fprintf(out, "predicted: %d outputs of %lld rows, %.4f\n", answer.outputs,
+                (long long)answer.rows, answer.sum);
+}
+
+static void numbers_print(const char *what, const answer_t *answer)
+{
+    fprintf(out, "%s:", what);
+    for (int k = 0; k < answer->numbers; k++)
+        fprintf(out, " %.17g", answer->number[k]);
+    fprintf(out, "\n");
+    fflush(out);
+}
+
+static bool reduce(const char *what, pl_loop_reduction_t reduction, pl_dtype_t dtype,
+                   const void *data, int64_t count)
+{
+    pl_error_t err = {0};
+    answer_t answer = {0};
+    exchanged = dtype;
+    const bool fine = await(what, &answer,
+                            pl_loop_all_reduce(loop, reduction, dtype, data, count, take,
+                                               &answer, &err),
+                            &err);
+    if (fine)
+        numbers_print(what, &answer);
+    return fine;
+}
+
+static void exchange(void)
+{
+    pl_error_t err = {0};
+    const double wide[] = {1 + rank, rank ? NAN : -0.0, 10.0 * rank - 3};
+    const float narrow[] = {0.5F + (float)rank, -1, (float)-rank};
+    const int64_t whole[] = {INT64_MAX - 1 + rank, -5 - rank};
+    const int32_t small[] = {7 * rank, -2};
+    const unsigned char bytes[] = {200, (unsigned char)(3 + rank)};
+    answer_t gathered = {0}, sent = {0}, come = {0};
+    exchanged = PL_F64;
+    if (await("all_gather", &gathered,
+              pl_loop_all_gather(loop, PL_F64, wide, 3, take, &gathered, &err), &err))
+        numbers_print("gathered", &gathered);
+    reduce("sum", PL_LOOP_SUM, PL_F64, wide, 3);
+    reduce("mean", PL_LOOP_MEAN, PL_F32, narrow, 3);
+    reduce("max", PL_LOOP_MAX, PL_F64, wide, 3);
+    reduce("min", PL_LOOP_MIN, PL_F32, narrow, 3);
+    reduce("sum of int64", PL_LOOP_SUM, PL_I64, whole + 1, 1);
+    reduce("max of int64", PL_LOOP_MAX, PL_I64, whole, 2);
+    reduce("sum of int32", PL_LOOP_SUM, PL_I32, small, 2);
+    reduce("min of uint8", PL_LOOP_MIN, PL_U8, bytes, 2);
+    reduce("mean of int32", PL_LOOP_MEAN, PL_I32, small, 2);
+    exchanged = PL_F32;
+    if (await("broadcast", &sent,
+              pl_loop_broadcast(loop, ranks - 1, PL_F32,
+                                rank == ranks - 1 ? narrow : NULL, 3, take, &sent, &err),
+              &err))
+        numbers_print("broadcast", &sent);
+    await("broadcast", &sent,
+          pl_loop_broadcast(loop, ranks, PL_F32, narrow, 3, take, &sent, &err), &err);
+    if (await("barrier", &come, pl_loop_barrier(loop, take, &come, &err), &err))
+        numbers_print("barrier", &come);
+}
+
+static void save(const char *name)
+{
+    pl_error_t err = {0};
+    answer_t answer = {0};
+    if (await("save", &answer, pl_loop_save(loop, name, take, &answer, &err), &err))
+        fprintf(out, "saved after %llu\n", (unsigned long long)answer.step);
+}
+
+static void act(const char *scenario)
+{
+    if (!strcmp(scenario, "bad")) {
+        train(0, false);
+        train(1, rank == ranks - 1);
+        train(2, false);
+    } else if (!strcmp(scenario, "exchange")) {
+        exchange();
+    } else if (!strcmp(scenario, "apart")) {
+        pl_error_t err = {0};
+        answer_t answer = {0};
+        const double number = 1;
+        train(0, false);
+        if (rank)
+            await("barrier", &answer, pl_loop_barrier(loop, take, &answer, &err), &err);
+        else
+            reduce("sum", PL_LOOP_SUM, PL_F64, &number, 1);
+    } else if (!strcmp(scenario, "order")) {
+        train(0, false);
+        if (rank)
+            measure();
+        else
+            train(1, false);
+    } else if (!strcmp(scenario, "less")) {
+        for (int k = 0; k < (rank ? 2 : 3); k++)
+            train(k, false);
+    } else if (!strcmp(scenario, "dies")) {
+        signal(SIGTERM, SIG_IGN);                           /* the program sees the end */
+        train(0, false);
+        if (rank)
+            kill(getpid(), SIGKILL);
+        train(1, false);
+    } else if (!strcmp(scenario, "alone")) {
+        if (!rank)
+            predict(5);
+        for (int k = 0; k < STEPS; k++)
+            train(k, false);
+        predict(2 + rank);
+    } else {
+        for (int k = 0; k < STEPS; k++) {
+            train(k, false);
+            if (k == 2 && !strcmp(scenario, "save"))
+                save("middle");
+        }
+        measure();
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const pl_field_t fields[][2] = {{{"x", PL_F32, {1, {FEATURES}}},
+                                            {"y", PL_I64, {0, {0}}}},
+                                           {{"x", PL_F32, {1, {FEATURES - 1}}},
+                                            {"y", PL_I64, {0, {0}}}}};
+    pl_error_t err = {0};
+    char name[32], run[900];
+    if (pl_init(&argc, &argv, NULL, &err) != PL_OK || argc < 3)
+        return 1;
+    rank = pl_rank();
+    ranks = atoi(getenv("PACELINE_WORLD_SIZE") ? getenv("PACELINE_WORLD_SIZE") : "1");
+    snprintf(name, sizeof name, "out.%d", rank);
+    out = fopen(name, "w");
+    const bool resumes = !strcmp(argv[2], "resume"), other = !strcmp(argv[2], "fields");
+    const pl_loop_spec_t spec = {.field_count = 2,
+                                 .field = fields[other && rank],
+                                 .targets = 1,
+                                 .enable_checkpointing = !strcmp(argv[2], "save"),
+                                 .resume = resumes ? argv[3] : NULL};
+    snprintf(
+        run, sizeof run,
+        "{\"module\": {\"name\": \"mlp\", \"hidden\": [7], \"classes\": 3}, "
+        "\"optimizer\": {\"name\": \"sgd\", \"lr\": 0.1, \"momentum\": 0.9}, "
+        "\"data\": {\"batch_size\": %d}, \"trainer\": {\"default_root_dir\": \"%s\", "
+        "\"step_timeout\": %s, \"accelerator\": {\"name\": \"cpu\", \"threads\": 1}"
+        "%s%s}}",
+        ROWS / ranks + (getenv("UNEVEN") ? ROWS / 2 : 0), argv[1],
+        !strcmp(argv[2], "less") || !strcmp(argv[2], "order") ? "5" : "60",
+        argc > 3 && !resumes ? ", " : "", argc > 3 && !resumes ? argv[3] : "");
+    engine = pl_engine_new(NULL, &err);
+    pl_options_t *options = engine ? pl_options_parse(run, "run", &err) : NULL;
+    answer_t opened = {0}, closed = {0};
+    loop = options ? pl_loop_open(engine, options, &spec, take, &opened, &err) : NULL;
+    pl_options_free(options);
+    if (!loop)
+        fprintf(out, "open fails: %s\n", err.text);
+    else if (await("open", &opened, PL_OK, &err))
+        act(argv[2]);
+    if (loop) {
+        pl_loop_close(loop, take, &closed);
+        if (await("close", &closed, PL_OK, &err))
+            fprintf(out, "closed after %llu: %d tensors, %.3f\n",
+                    (unsigned long long)closed.step, closed.outputs, closed.sum);
+    }
+    pl_engine_free(engine);
+    fclose(out);
+    return loop && closed.error.code == PL_OK ? 0 : 3;
+}
