@@ -446,7 +446,6 @@ const pl_actor_ops_t pl_external_launcher = {
     .role = "launcher",
     .level = PL_LEVEL_LAUNCHER,
     .handlers = external_handlers,
-    .remote_ranks = true,
     .in_process = true,
     .externally_started = true,
     .release = external_release,

@@ -166,8 +166,8 @@ typedef struct pl_actor_ops {
                                       process with all samples, so runs of such strategies
                                       resume from each other's checkpoints  [only from
                                       its own] */
-    bool remote_ranks;             /* of a launcher: ranks are other processes, which
-                                      find components by name only */
+    bool remote_ranks;             /* of a launcher: ranks are processes that do not run
+                                      the program: they find components by name only */
     bool in_process;               /* of a launcher: one of its ranks is a thread of
                                       the program that requested the run */
     bool externally_started;       /* of a launcher: another program starts the ranks
