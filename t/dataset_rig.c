@@ -14,6 +14,7 @@ static rig_t open_requested(const pl_dataset_ops_t *ops, pl_data_request_t reque
                             const char *options)
 {
     rig_t rig = {.ops = ops,
+                 .stage = request.stage,
                  .self = calloc(1, ops->size),
                  .given = json_loads(options, 0, NULL)};
     int used = 0;
@@ -24,6 +25,14 @@ static rig_t open_requested(const pl_dataset_ops_t *ops, pl_data_request_t reque
             value = json_loads(o->fallback, JSON_DECODE_ANY, NULL);
             json_object_set_new(rig.given, o->name, value);
             used++;
+        }
+        if (value && o->type == PL_OPTION_JSON) {        /* a component gets it as text */
+            char *text = json_dumps(value, JSON_ENCODE_ANY);
+            value = json_string(text);
+            free(text);
+            json_object_set_new(rig.given, o->name, value);
+            *(const char **)((char *)rig.self + o->offset) = json_string_value(value);
+            continue;
         }
         pl_option_t any = *o;
         if (o->type != PL_OPTION_WORD)
@@ -100,7 +109,8 @@ int rig_read_epoch(rig_t *rig, uint64_t epoch, int count, const int64_t *index)
                                  .count = count,
                                  .length = rig->length,
                                  .seed = 42,
-                                 .epoch = epoch};
+                                 .epoch = epoch,
+                                 .stage = rig->stage};
     return rig->ops->read(rig->self, &request, rig->field, &rig->err);
 }
 

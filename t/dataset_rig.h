@@ -11,6 +11,7 @@ typedef struct rig {
     void *self;
     json_t *given;                                      /* what text options point into */
     pl_data_info_t info;
+    pl_stage_t stage;                                   /* of opening, and of reads */
     int code;                                           /* of opening */
     pl_error_t err;                                     /* of the last call */
     void *field[PL_FIELDS];                             /* what the last read gave */

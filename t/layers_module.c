@@ -20,8 +20,9 @@ static const pl_field_t row[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_I64, {0}}},
 static void classify(pl_graph_t *g, pl_node_t x)
 {
     pl_output(g, "logits", x);
-    pl_loss(g, pl_cross_entropy(g, x, pl_input(g, "y"), NULL));
-    pl_log(g, "acc", pl_accuracy(g, x, pl_input(g, "y"), NULL), PL_ON_EPOCH);
+    const pl_cross_entropy_options_t o = {.has_ignore = true, .ignore_index = -100};
+    pl_loss(g, pl_cross_entropy(g, x, pl_input(g, "y"), &o));
+    pl_log(g, "acc", pl_accuracy(g, x, pl_input(g, "y"), &o), PL_ON_EPOCH);
 }
 
 static void mlp(pl_graph_t *g)

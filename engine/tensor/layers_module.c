@@ -26,7 +26,7 @@ enum { LOSS_AUTO, LOSS_CROSS_ENTROPY, LOSS_BCE, LOSS_MSE, LOSS_L1, LOSS_HUBER };
 typedef struct layers {
     const char *layers;                                     /* JSON */
     int loss;
-    int64_t classes, outputs;
+    int64_t classes, outputs, ignore_index;
 } layers_t;
 
 static const pl_option_t layers_options[] = {
@@ -37,6 +37,8 @@ static const pl_option_t layers_options[] = {
            "number of classes, which \"linear auto\" has; 0: there are none"),
     PL_INT(layers_t, outputs, "\"auto\"", "0..",
            "number of values of a sample, likewise; 0: as the target, or 1"),
+    PL_INT(layers_t, ignore_index, "-100", "-2147483648..2147483647",
+           "class of samples that loss and accuracy leave out"),
     PL_OPTIONS_END,
 };
 
@@ -441,11 +443,22 @@ static const char *layers_check(const void *self, pl_error_t *err)
     return place;
 }
 
-static pl_loss_t loss_of(pl_graph_t *g, int loss, pl_node_t x, pl_node_t y)
+/* The target has a probability of each class, as mixed samples have. */
+static bool is_soft(const layers_t *m, pl_graph_t *g, pl_node_t y)
+{
+    return m->classes > 1 && g->value[y.id].dtype == PL_F32 && pl_shape_of(g, y).rank == 2
+           && pl_dim(g, y, 1) == m->classes;
+}
+
+static pl_loss_t loss_of(pl_graph_t *g, const layers_t *m, int loss, pl_node_t x,
+                         pl_node_t y)
 {
     switch (loss) {
     case LOSS_CROSS_ENTROPY: {
-        pl_cross_entropy_options_t options = {0};
+        pl_cross_entropy_options_t options = {.has_ignore = true,
+                                              .ignore_index = m->ignore_index};
+        if (is_soft(m, g, y))
+            return pl_soft_cross_entropy(g, x, y);
         pl_node_t weights;
         if (pl_has_input(g, "weight")) {
             weights = pl_input(g, "weight");
@@ -477,7 +490,9 @@ static void layers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
         return;
     const bool has_target = pl_has_input(g, "y");
     const pl_node_t y = has_target ? pl_input(g, "y") : PL_NO_NODE;
-    const bool is_class = has_target ? g->value[y.id].dtype != PL_F32 : m->classes > 0;
+    const bool is_class = !has_target
+                              ? m->classes > 0
+                              : g->value[y.id].dtype != PL_F32 || is_soft(m, g, y);
     const int loss = m->loss != LOSS_AUTO ? m->loss
                      : is_class           ? LOSS_CROSS_ENTROPY
                                           : LOSS_MSE;
@@ -487,9 +502,13 @@ static void layers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     pl_output(g, loss == LOSS_CROSS_ENTROPY || loss == LOSS_BCE ? "logits" : "value", x);
     if (stage == PL_PREDICT)
         return;
-    pl_loss(g, loss_of(g, loss, x, y));
+    pl_loss(g, loss_of(g, m, loss, x, y));
+    const pl_cross_entropy_options_t ignores = {.has_ignore = true,
+                                                .ignore_index = m->ignore_index};
     if (loss == LOSS_CROSS_ENTROPY)
-        pl_log(g, "acc", pl_accuracy(g, x, y, NULL), PL_ON_EPOCH);
+        pl_log(g, "acc",
+               pl_accuracy(g, x, is_soft(m, g, y) ? pl_argmax(g, y, 1) : y, &ignores),
+               PL_ON_EPOCH);
     else if (loss != LOSS_BCE)
         pl_log(g, "mae", pl_mae(g, x, y), PL_ON_EPOCH);
 }

@@ -49,21 +49,19 @@ int csv_wrong_cell(const csv_dataset_t *csv, int64_t row, int column, const char
 
 /* ---- Uses of columns, by position ---- */
 
-/* A column by its name, or its number from 0; -1: there is none. */
-static int csv_column(const csv_dataset_t *csv, const char *text, size_t length)
+int csv_column(const pl_csv_t *table, const char *text, size_t length)
 {
     char *end;
     for (; length > 0 && *text == ' '; text++)
         length--;
     while (length > 0 && text[length - 1] == ' ')
         length--;
-    for (int k = 0; csv->table.name && k < csv->table.columns; k++)
-        if (strlen(csv->table.name[k]) == length
-            && !memcmp(csv->table.name[k], text, length))
+    for (int k = 0; table->name && k < table->columns; k++)
+        if (strlen(table->name[k]) == length && !memcmp(table->name[k], text, length))
             return k;
     long number = strtol(text, &end, 10);
     bool whole = length > 0 && end == text + length;
-    return whole && number >= 0 && number < csv->table.columns ? (int)number : -1;
+    return whole && number >= 0 && number < table->columns ? (int)number : -1;
 }
 
 /* Gives the columns "a,b" to further field k. */
@@ -79,7 +77,7 @@ static int csv_claim(csv_dataset_t *csv, int k, pl_error_t *err)
             csv->path, name, sizeof(((pl_field_t *)0)->name) - 1);
     for (size_t length;; text += length + 1) {
         length = strcspn(text, ",");
-        const int column = csv_column(csv, text, length);
+        const int column = csv_column(&csv->table, text, length);
         if (column < 0
             || (csv->use[column] != FOR_FEATURE && csv->use[column] != FOR_NOTHING))
             return pl_fail(err, PL_EINVAL, "%s: field \"%s\": %s column \"%.*s\"%s",
@@ -104,7 +102,7 @@ static int csv_name_target(csv_dataset_t *csv, bool is_known, pl_stage_t stage,
         k++;
     if (k == others->count)
         return PL_OK;
-    csv->label = csv_column(csv, others->text[k], strlen(others->text[k]));
+    csv->label = csv_column(&csv->table, others->text[k], strlen(others->text[k]));
     if (csv->label < 0 && !is_known && stage == PL_PREDICT)
         csv->target = TARGET_NONE;
     else if (csv->label < 0 && !is_known)
@@ -123,7 +121,7 @@ static int csv_mark(csv_dataset_t *csv, const char *option, const char *text, in
 {
     for (size_t length; *text; text += length + (text[length] == ',')) {
         length = strcspn(text, ",");
-        const int column = csv_column(csv, text, length);
+        const int column = csv_column(&csv->table, text, length);
         if (column < 0)
             return pl_fail(err, PL_EINVAL, "%s: \"%s\": there is no column \"%.*s\"",
                            csv->path, option, (int)(length < 40 ? length : 40), text);

@@ -112,6 +112,9 @@ void csv_log(const csv_dataset_t *csv, pl_log_level_t level, const char *format,
 /* Reads the table, and empties the cells that are as good as empty. */
 int csv_load(csv_dataset_t *csv, pl_error_t *err);
 
+/* A column by its name, or its number from 0, in text[0..length); -1: there is none. */
+int csv_column(const pl_csv_t *table, const char *text, size_t length);
+
 /* "3 (petal_width)", or "3" without a header. */
 const char *csv_column_text(const csv_dataset_t *csv, int column, char text[static 80]);
 

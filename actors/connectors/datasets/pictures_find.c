@@ -1,0 +1,342 @@
+/* pictures_find.c - the pictures of a folder of classes, or of a table of paths
+ *
+ * The order is by name, not as a disk has the files: so each machine
+ * numbers the samples and the classes in the same way. */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "actors/connectors/datasets/csv_parts.h"
+#include "actors/connectors/datasets/pictures.h"
+#include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/utf8.h"
+
+#define DEPTH_MAX 16 /* of folders; a loop of links is deeper */
+
+typedef struct picture_finder {
+    const pl_picture_source_t *source;
+    pl_picture_list_t *list;
+    const char *root; /* resolved, for links */
+    pl_error_t *err;
+} picture_finder_t;
+
+static bool is_picture_name(const char *name)
+{
+    static const char *const endings[] = {".png", ".jpg", ".jpeg", ".webp"};
+    const char *dot = strrchr(name, '.');
+    for (size_t k = 0; dot && k < sizeof endings / sizeof *endings; k++)
+        if (!strcasecmp(dot, endings[k]))
+            return true;
+    return false;
+}
+
+/* Adds a picture; consumes path. */
+static int list_add(pl_picture_list_t *list, char *path, int64_t label, pl_error_t *err)
+{
+    if (path && list->count == list->capacity) {
+        const int64_t capacity = list->capacity ? 2 * list->capacity : 256;
+        char **paths = pl_resize(list->path, (size_t)capacity * sizeof *paths);
+        list->path = paths ? paths : list->path;
+        int64_t *labels = paths
+                              ? pl_resize(list->label, (size_t)capacity * sizeof *labels)
+                              : NULL;
+        list->label = labels ? labels : list->label;
+        list->capacity = labels ? capacity : list->capacity;
+    }
+    if (!path || list->count == list->capacity) {
+        pl_text_free(path);
+        return pl_no_memory(err);
+    }
+    list->path[list->count] = path;
+    list->label[list->count++] = label;
+    return PL_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The type of an entry of a folder: S_IFDIR, S_IFREG, 0 for others.  A link has to stay
+ * in the folder of the data, unless the source allows otherwise. */
+static int entry_type(const picture_finder_t *find, const char *path, mode_t *type)
+{
+    struct stat status;
+    if (lstat(path, &status) != 0)
+        return pl_fail(find->err, PL_EIO, "%s: %m", path);
+    if (S_ISLNK(status.st_mode)) {
+        char real[PATH_MAX];
+        const size_t length = strlen(find->root);
+        if (!realpath(path, real) || stat(real, &status) != 0)
+            return pl_fail(find->err, PL_ENOTFOUND, "%s: the target of the link: %m",
+                           path);
+        if (!find->source->links
+            && (strncmp(real, find->root, length)
+                || (real[length] != '/' && real[length] != '\0')))
+            return pl_fail(find->err, PL_EINVAL,
+                           "%s is a link that leads out of %s, to %s: set \"links\": "
+                           "true to follow such links",
+                           path, find->source->path, real);
+    }
+    *type = S_ISDIR(status.st_mode) || S_ISREG(status.st_mode) ? status.st_mode & S_IFMT
+                                                               : 0;
+    return PL_OK;
+}
+
+/* The names in a folder, sorted, without hidden ones; the caller frees *names_p, a list.
+ * -> their number, or an error code. */
+static int folder_names(const picture_finder_t *find, const char *folder, char ***names_p)
+{
+    DIR *directory = opendir(folder);
+    char **names = NULL;
+    int count = 0, capacity = 0, code = PL_OK;
+    if (!directory)
+        return pl_fail(find->err,
+                       errno == ENOENT   ? PL_ENOTFOUND
+                       : errno == ENOMEM ? PL_ENOMEM
+                                         : PL_EIO,
+                       "%s: %m", folder);
+    for (struct dirent *entry; !code && (entry = readdir(directory));) {
+        if (entry->d_name[0] == '.')
+            continue;
+        if (PL_GROW(names, count, capacity) != PL_OK
+            || !(names[count] = pl_strdup(entry->d_name)))
+            code = pl_no_memory(find->err);
+        else
+            count++;
+    }
+    closedir(directory);
+    if (count)
+        qsort(names, (size_t)count, sizeof *names, by_name);
+    *names_p = names;
+    if (!code)
+        return count;
+    for (int k = 0; k < count; k++)
+        pl_free(names[k]);
+    pl_free(names);
+    *names_p = NULL;
+    return code;
+}
+
+/* Adds all pictures of a folder and the folders in it. */
+static int folder_add(const picture_finder_t *find, const char *folder, int64_t label,
+                      int depth)
+{
+    char **names = NULL;
+    const int count = folder_names(find, folder, &names);
+    int code = count < 0 ? count : PL_OK;
+    if (depth > DEPTH_MAX)
+        code = pl_fail(find->err, PL_EINVAL, "%s: folders are nested too deep", folder);
+    for (int k = 0; k < count; k++) {
+        char *path = code ? NULL : pl_text("%s/%s", folder, names[k]);
+        mode_t type = 0;
+        if (!code)
+            code = path ? entry_type(find, path, &type) : pl_no_memory(find->err);
+        if (!code && type == S_IFDIR) {
+            code = folder_add(find, path, label, depth + 1);
+        } else if (!code && type == S_IFREG && is_picture_name(names[k])) {
+            code = list_add(find->list, path, label, find->err);
+            path = NULL;
+        } else if (!code && find->list->others++ == 0) {
+            find->list->other = path;
+            path = NULL;
+        }
+        pl_text_free(path);
+        pl_free(names[k]);
+    }
+    pl_free(names);
+    return code;
+}
+
+/* The number of a class, by its name; a further one gets the next number unless they are
+ * known from training.  -1: unknown, -2: out of memory. */
+static int64_t class_number(pl_picture_list_t *list, json_t *places, const char *name,
+                            bool known)
+{
+    const json_t *place = json_object_get(places, name);
+    const int64_t next = (int64_t)json_array_size(list->class_names);
+    if (place)
+        return json_integer_value(place);
+    if (known)
+        return -1;
+    return json_array_append_new(list->class_names, json_string(name)) != 0
+                   || json_object_set_new(places, name, json_integer(next)) != 0
+               ? -2
+               : next;
+}
+
+/* Adds the folder of a class. */
+static int class_add(const picture_finder_t *find, json_t *places, const char *path,
+                     const char *name)
+{
+    const bool known = find->source->class_names;
+    const int64_t before = find->list->count;
+    if (!pl_utf8_ok(name, strlen(name)))
+        return pl_fail(find->err, PL_EFORMAT,
+                       "%s: the name of a class is not UTF-8: rename the folder", path);
+    const int64_t label = class_number(find->list, places, name, known);
+    if (label == -2)
+        return pl_no_memory(find->err);
+    if (label == -1)
+        return pl_fail(find->err, PL_EFORMAT,
+                       "%s: the training data have no class \"%s\"", path, name);
+    const int code = folder_add(find, path, label, 1);
+    if (!code && !known && find->list->count == before)
+        return pl_fail(find->err, PL_EFORMAT,
+                       "%s: there is no picture of this class (.png, .jpg, .jpeg, "
+                       ".webp): remove the folder",
+                       path);
+    return code;
+}
+
+/* Each folder in the root is a class. */
+static int classes_add(const picture_finder_t *find, json_t *places)
+{
+    const char *root = find->source->path;
+    char **names = NULL;
+    const int count = folder_names(find, root, &names);
+    int code = count < 0 ? count : PL_OK, classes = 0;
+    for (int k = 0; k < count; k++) {
+        char *path = code ? NULL : pl_text("%s/%s", root, names[k]);
+        mode_t type = 0;
+        if (!code)
+            code = path ? entry_type(find, path, &type) : pl_no_memory(find->err);
+        if (!code && type == S_IFDIR) {
+            classes++;
+            code = class_add(find, places, path, names[k]);
+        }
+        pl_text_free(path);
+        pl_free(names[k]);
+    }
+    pl_free(names);
+    if (!code && classes == 0)
+        code = pl_fail(find->err, PL_EFORMAT,
+                       "%s has no folders: put the pictures of each class into a folder "
+                       "with its name, or name a table of paths",
+                       root);
+    return code;
+}
+
+/* ---- A table ---- */
+
+/* Loads the table.  All its cells may be texts, so a first line that names a picture is
+ * no header. */
+static int table_load(const pl_picture_source_t *source, pl_csv_t *table, int *file,
+                      int *label, pl_error_t *err)
+{
+    pl_csv_format_t format = PL_CSV_ANY;
+    int code = pl_csv_load(source->path, pl_file_limit(), &format, table, err);
+    bool names_picture = false;
+    for (int k = 0; !code && table->name && k < table->columns; k++)
+        names_picture = names_picture || is_picture_name(table->name[k]);
+    if (names_picture) {
+        pl_csv_release(table);
+        format.header = PL_CSV_NO;
+        code = pl_csv_load(source->path, pl_file_limit(), &format, table, err);
+    }
+    if (code)
+        return code;
+    *file = *source->file ? csv_column(table, source->file, strlen(source->file)) : 0;
+    *label = *source->label ? csv_column(table, source->label, strlen(source->label))
+             : table->columns > 1 ? (*file == table->columns - 1 ? 0 : table->columns - 1)
+                                  : -1;
+    if (*file < 0)
+        return pl_fail(err, PL_EINVAL, "%s: there is no column \"%.40s\" of paths",
+                       source->path, source->file);
+    if (*label < 0 && !source->without_classes)
+        return pl_fail(err, PL_EINVAL, "%s: there is no column \"%.40s\" of classes",
+                       source->path, *source->label ? source->label : "1");
+    return PL_OK;
+}
+
+/* Each row of the table is a picture. */
+static int table_add(const picture_finder_t *find, json_t *places)
+{
+    const pl_picture_source_t *source = find->source;
+    pl_csv_t table = {0};
+    int file = -1, column = -1;
+    char **names = NULL, place[48];
+    int code = table_load(source, &table, &file, &column, find->err);
+    const char *slash = strrchr(source->path, '/');
+    const int folder = slash ? (int)(slash - source->path) + 1 : 0;
+    const bool finds = !code && !source->without_classes && !source->class_names;
+    if (finds && !(names = pl_alloc_array((size_t)table.rows + 1, sizeof *names)))
+        code = pl_no_memory(find->err);
+    for (int64_t row = 0; !code && finds && row < table.rows; row++)
+        names[row] = (char *)pl_csv_cell(&table, row, column);
+    if (!code && finds && table.rows)
+        qsort(names, (size_t)table.rows, sizeof *names, by_name);
+    for (int64_t row = 0; !code && finds && row < table.rows; row++)
+        if (*names[row] && class_number(find->list, places, names[row], false) == -2)
+            code = pl_no_memory(find->err);
+    for (int64_t row = 0; !code && row < table.rows; row++) {
+        const char *cell = pl_csv_cell(&table, row, file);
+        const char *class = column < 0 ? "" : pl_csv_cell(&table, row, column);
+        const int64_t label = source->without_classes
+                                  ? -1
+                                  : class_number(find->list, places, class, true);
+        pl_csv_place(&table, row, *cell ? column < 0 ? 0 : column : file, place);
+        if (!*cell)
+            code = pl_fail(find->err, PL_EFORMAT,
+                           "%s:%s: the path of the picture is "
+                           "missing",
+                           source->path, place);
+        else if (label < 0 && !source->without_classes)
+            code = pl_fail(find->err, PL_EFORMAT,
+                           *class ? "%s:%s: the training data have no class \"%.40s\""
+                                  : "%s:%s: the class is missing",
+                           source->path, place, class);
+        else
+            code = list_add(find->list,
+                            *cell == '/' ? pl_text("%s", cell)
+                                         : pl_text("%.*s%s", folder, source->path, cell),
+                            label, find->err);
+    }
+    pl_free(names);
+    pl_csv_release(&table);
+    return code;
+}
+
+int pl_pictures_find(const pl_picture_source_t *source, pl_picture_list_t *list,
+                     pl_error_t *err)
+{
+    char root[PATH_MAX];
+    struct stat status;
+    *list = (pl_picture_list_t){.class_names = json_array()};
+    if (!realpath(source->path, root) || stat(root, &status) != 0)
+        return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO, "%s: %m",
+                       source->path);
+    const picture_finder_t find = {source, list, root, err};
+    json_t *places = json_object();
+    const char *name;
+    size_t k;
+    json_t *known;
+    int code = places && list->class_names ? PL_OK : pl_no_memory(err);
+    json_array_foreach(source->class_names, k, known)
+        if (!code && (name = json_string_value(known))
+            && class_number(list, places, name, false) == -2)
+            code = pl_no_memory(err);
+    if (!code)
+        code = !S_ISDIR(status.st_mode)    ? table_add(&find, places)
+               : source->without_classes ? folder_add(&find, source->path, -1, 1)
+                                           : classes_add(&find, places);
+    json_decref(places);
+    return code;
+}
+
+void pl_pictures_release(pl_picture_list_t *list)
+{
+    for (int64_t k = 0; k < list->count; k++)
+        pl_text_free(list->path[k]);
+    pl_free(list->path);
+    pl_free(list->label);
+    pl_text_free(list->other);
+    json_decref(list->class_names);
+    *list = (pl_picture_list_t){0};
+}
