@@ -78,7 +78,7 @@ what_is_no_data_is_refused() {
     mkdir -p empty
     try "$paceline" init empty
     is "$status" 2 "a folder without known files"
-    like "$err" 'empty is a folder without train-images' "which the error says"
+    like "$err" 'empty has no folders: put the pictures of each class' "which the error says"
 }
 
 embeddings_take_the_categories_of_the_data() {
@@ -89,10 +89,65 @@ embeddings_take_the_categories_of_the_data() {
     like "$out" 'categories.weight +float32 +7x8' "two sexes, three harbours, and others of both columns"
 }
 
+# Two classes of 20 small pictures.
+put_pictures() {
+    mkdir -p toys/blue toys/red
+    for k in {1..20}; do
+        cp "$srcdir/t/corpus/pictures/small.png" "toys/blue/$k.png"
+        cp "$srcdir/t/corpus/pictures/red.png" "toys/red/$k.png"
+    done
+}
+
+a_folder_of_pictures_gets_a_network() {
+    put_pictures
+    try "$paceline" init toys
+    [[ $err != *'is not installed'* ]] || { skip "libspng is not installed"; return; }
+    is "$status" 0 "init succeeds"
+    like "$out" '40 pictures of 2 classes, which are folders' "the folder is described"
+    like "$(<toys.json)" '"stages": ."random_crop 8 padding=1", "flip", "normalize half"' "with stages"
+    like "$(<toys.json)" '"residual": ."conv 32 3 same"' "and a network"
+    try "$paceline" fit toys --set trainer.max_epochs=25
+    is "$status" 0 "fit trains"
+    ok "it tells the classes apart" at_least "$(metric val_acc)" 0.9
+    try "$paceline" predict toys.json --checkpoint runs/latest
+    is "$(sort <<<"$out" | uniq -c | tr -s ' \n' ' ')" " 20 blue 20 red " "predictions are the names of the folders"
+    mkdir -p toys/val toys/train && mv toys/blue toys/red toys/train && cp -r toys/train/. toys/val
+    try "$paceline" init toys --output parts.json
+    like "$(<parts.json)" '"val": .*"path": "toys/val"' "a folder for validation is used"
+    try "$paceline" fit parts.json --set trainer.max_epochs=1
+    is "$status" 0 "and its run file trains"
+}
+
+a_resumed_run_sees_the_same_pictures() {
+    put_pictures
+    rm -f toys.json
+    try "$paceline" init toys
+    [[ $err != *'is not installed'* ]] || { skip "libspng is not installed"; return; }
+    try "$paceline" fit toys.json --set 'scheduler={"name":"constant"}' --set trainer.max_epochs=4 --set trainer.run_name=whole
+    is "$status" 0 "a run of four epochs"
+    try "$paceline" fit toys.json --set 'scheduler={"name":"constant"}' --set trainer.max_epochs=2
+    try "$paceline" fit toys.json --set 'scheduler={"name":"constant"}' --set trainer.max_epochs=4 --resume last
+    is "$status" 0 "and one of two and two"
+    run_dir=$(sed -n 's/^written to \([^:]*\):.*/\1/p' <<<"$out")
+    ok "end with the same bits" cmp runs/whole/model.safetensors "$run_dir/model.safetensors"
+}
+
+a_missing_library_is_named() {
+    put_pictures
+    mkdir -p without
+    : >without/libspng.so.0
+    LD_LIBRARY_PATH=$PWD/without try "$paceline" init toys --output none.json
+    is "$status" 2 "PNG without libspng is an error"
+    like "$err" 'toys/.*png is a PNG picture, and libspng.so.0 is not installed: apt-get install libspng0' "with the package"
+}
+
 run a_table_gets_a_run_file_with_reasons
 run fit_learns_from_a_table_alone trains
 run values_are_predicted_in_their_unit trains
 run the_target_can_be_chosen
 run embeddings_take_the_categories_of_the_data trains
 run what_is_no_data_is_refused
+run a_folder_of_pictures_gets_a_network trains
+run a_resumed_run_sees_the_same_pictures trains
+run a_missing_library_is_named
 done_testing

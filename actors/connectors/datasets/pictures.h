@@ -35,6 +35,12 @@ int pl_pictures_find(const pl_picture_source_t *source, pl_picture_list_t *list,
                      pl_error_t *err);
 void pl_pictures_release(pl_picture_list_t *list);
 
+/* Proposes a run for a folder of classes, as pl_data_propose() does: replaces *run, adds
+ * to *reasons; either may become NULL: out of memory.  PL_EFORMAT: no such folder.
+ * propose_pictures.c */
+int pl_pictures_propose(const char *path, json_t **run, json_t **reasons,
+                        pl_error_t *err);
+
 /* ---- picture_stages.c: stages that a picture passes ---- */
 
 #define PL_PICTURE_STAGES 16

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "actors/connectors/datasets/csv_parts.h"
+#include "actors/connectors/datasets/pictures.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_path.h"
@@ -351,11 +352,7 @@ static int propose_folder(proposal_t *p, const char *path, pl_error_t *err)
 {
     if (!is_there(path, "train-images-idx3-ubyte")
         && !is_there(path, "train-images-idx3-ubyte.gz"))
-        return pl_fail(err, PL_ENOTFOUND,
-                       "%s is a folder without train-images-idx3-ubyte, the images of "
-                       "MNIST's format, and other folders are not known: name one file, "
-                       "a table or a text",
-                       path);
+        return pl_pictures_propose(path, &p->run, &p->reasons, err);
     set(p, "data",
         json_pack("{s:s, s:s, s:f, s:i}", "name", "idx", "path", path, "val_split", 0.1,
                   "batch_size", 128));
