@@ -13,6 +13,53 @@ static pl_error_t err;
 
 /* ---- text ---- */
 
+#define NUMBERS "{\"path\": \"%s\", \"context\": 2, \"vocabulary\": \"numbers\"}"
+
+static void files_of_tokens_are_read(void)
+{
+    const uint8_t nanogpt[] = {7, 0, 1, 2, 80, 195, 3, 0};  /* 7, 513, 50000, 3 */
+    uint8_t llmc[1024 + 12] = {0x88, 0xd8, 0x34, 1, 1, 0, 0, 0, 3};
+    const char *path = file_put("train.bin", nanogpt, sizeof nanogpt);
+    rig_t rig = rig_open(&pl_text_dataset, PL_VALIDATE, NUMBERS, path);
+    is_int(rig.code, PL_OK, "tokens of nanoGPT: %s", rig.err.text);
+    like(rig.info.data_info, "^.\"vocabulary_size\": 50001, \"context\": 2.$",
+         "the vocabulary has the largest");
+    rig_read(&rig, INDEX(0, 1));
+    const int64_t *x = rig.field[0], *y = rig.field[1];
+    ok(x[0] == 7 && x[1] == 513 && y[0] == 513 && y[1] == 50000 && y[2] == 3,
+       "their numbers");
+    rig_close(&rig);
+    refused(rig_open(&pl_text_dataset, PL_TRAIN,
+                     "{\"path\": \"%s\", \"vocabulary\": \"numbers\", "
+                     "\"vocabulary_size\": 50000}",
+                     path),
+            PL_EFORMAT, "train.bin: token 2 is 50000, but the vocabulary has 50000",
+            "a token beyond the vocabulary");
+    memcpy(llmc + 1024, (uint8_t[]){1, 0, 2, 0, 4, 0}, 6);
+    path = file_put("llm.bin", llmc, 1024 + 6);
+    rig = rig_open(&pl_text_dataset, PL_VALIDATE, NUMBERS, path);
+    is_int(rig.code, PL_OK, "tokens of llm.c: %s", rig.err.text);
+    rig_read(&rig, INDEX(0));
+    y = rig.field[1];
+    ok(rig.info.samples == 1 && y[0] == 2 && y[1] == 4, "behind the header");
+    rig_close(&rig);
+    memcpy(llmc, (uint8_t[]){0xa1, 0xd9, 0x34, 1, 7, 0, 0, 0, 3}, 9);
+    memcpy(llmc + 1024, (uint8_t[]){1, 0, 0, 0, 2, 0, 1, 0, 4, 0, 0, 0}, 12);
+    path = file_put("llm.bin", llmc, sizeof llmc);
+    rig = rig_open(&pl_text_dataset, PL_VALIDATE, NUMBERS, path);
+    like(rig.info.data_info, "\"vocabulary_size\": 65539", "of 4 bytes: %s",
+         rig.err.text);
+    rig_close(&rig);
+    refused(rig_open(&pl_text_dataset, PL_TRAIN, NUMBERS,
+                     file_put("llm.bin", llmc, sizeof llmc - 4)),
+            PL_EFORMAT, "llm.bin: its header says 3 tokens, but the file has 2",
+            "a truncated file");
+    refused(rig_open(&pl_text_dataset, PL_TRAIN, NUMBERS, file_put("o.bin", "abc", 3)),
+            PL_EFORMAT, "o.bin: 3 bytes are no tokens of 2 bytes", "an odd length");
+    refused(rig_open(&pl_text_dataset, PL_TRAIN, NUMBERS, file_put("e.bin", "", 0)),
+            PL_EFORMAT, "e.bin: 0 bytes are no tokens", "an empty file");
+}
+
 static void consecutive_windows_count_each_target_once(void)
 {
     for (int length = 2; length < 30; length++) {
@@ -397,6 +444,7 @@ static void memory_may_run_out(void)
 
 int main(void)
 {
+    run(files_of_tokens_are_read);
     run(consecutive_windows_count_each_target_once);
     run(training_windows_are_a_function_of_seed_epoch_and_index);
     run(shares_of_a_text_meet_without_overlap);

@@ -25,7 +25,7 @@ static const pl_option_t lines_options[] = {
     PL_TEXT(lines_dataset_t, path, NULL, NULL, "the file, plain or gzip"),
     PL_INT(lines_dataset_t, context, "64", "2..",
            "maximum number of tokens of a sample; the rest of a line is ignored"),
-    PL_WORD(lines_dataset_t, vocabulary, "\"char\"", PL_TOKEN_KINDS, "what a token is"),
+    PL_WORD(lines_dataset_t, vocabulary, "\"char\"", "char|byte", "what a token is"),
     PL_OPTIONS_END,
 };
 

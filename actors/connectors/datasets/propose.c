@@ -368,15 +368,21 @@ static int propose_folder(proposal_t *p, const char *path, pl_error_t *err)
 
 static void propose_text(proposal_t *p, const char *path)
 {
+    const bool is_tokens = ends_with(path, ".bin");
     set(p, "data",
-        json_pack("{s:s, s:s, s:f, s:i}", "name", "text", "path", path, "val_split", 0.1,
-                  "batch_size", 32));
+        json_pack("{s:s, s:s, s:s, s:f, s:i}", "name", "text", "path", path, "vocabulary",
+                  is_tokens ? "numbers" : "char", "val_split", 0.1, "batch_size", 32));
     set(p, "module", json_pack("{s:s}", "name", "gpt"));
     set(p, "optimizer", json_pack("{s:s, s:f}", "name", "adamw", "lr", 0.001));
     set(p, "trainer.max_epochs", json_integer(1));
-    give_reason(p, "data.name", "A text: each character is a token.");
+    give_reason(p, "data.name",
+                is_tokens ? "Tokens, as nanoGPT and llm.c write them."
+                          : "A text: each character is a token.");
     give_reason(p, "module.name",
-                "A small language model; paceline predict --prompt continues a text.");
+                is_tokens
+                    ? "A small language model."
+                    : "A small language model; paceline predict --prompt continues a "
+                      "text.");
 }
 
 char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
@@ -396,7 +402,7 @@ char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
         code = pl_fail(err, PL_ENOTFOUND, "%s: %m", path);
     else if (S_ISDIR(status.st_mode))
         code = propose_folder(&p, path, err);
-    else if (ends_with(path, ".txt") && !target)
+    else if ((ends_with(path, ".txt") || ends_with(path, ".bin")) && !target)
         propose_text(&p, path);
     else
         code = propose_table(&p, target, err);

@@ -20,7 +20,7 @@ typedef struct text_dataset {
     const char *path;
     pl_token_kind_t vocabulary;
     windows_t windows;
-    int64_t context;
+    int64_t context, vocabulary_size;
     pl_tokens_t tokens;
     int64_t begin, count;                                   /* tokens of the share */
     int64_t samples;
@@ -30,7 +30,12 @@ typedef struct text_dataset {
 static const pl_option_t text_options[] = {
     PL_TEXT(text_dataset_t, path, NULL, NULL, "the file, plain or gzip"),
     PL_INT(text_dataset_t, context, "64", "1..", "tokens of a sample"),
-    PL_WORD(text_dataset_t, vocabulary, "\"char\"", PL_TOKEN_KINDS, "what a token is"),
+    PL_WORD(text_dataset_t, vocabulary, "\"char\"", PL_TOKEN_KINDS,
+            "what a token is; numbers: the file has tokens, as nanoGPT and llm.c write "
+            "them (.bin)"),
+    PL_INT(text_dataset_t, vocabulary_size, "0", "0..",
+           "tokens of the vocabulary, if they are numbers, such as 50257 for GPT-2; 0: "
+           "the largest + 1"),
     PL_WORD(text_dataset_t, windows, "\"random\"", "random|consecutive",
             "positions of the training samples in the text"),
     PL_OPTIONS_END,
@@ -45,6 +50,7 @@ static int text_open(void *self, const pl_data_request_t *request, pl_data_info_
     const pl_tokens_request_t file = {.path = text->path,
                                       .vocabulary = text->vocabulary,
                                       .context = text->context,
+                                      .size = text->vocabulary_size,
                                       .data_info = request->data_info};
     char *data_info = NULL;
     int code = pl_tokens_load(&text->tokens, &file, &data_info, err);

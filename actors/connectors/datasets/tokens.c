@@ -1,4 +1,4 @@
-/* tokens.c - reads a text file as tokens into memory, for data sets */
+/* tokens.c - reads a text, or a file of tokens, into memory, for data sets */
 #include "actors/connectors/datasets/tokens.h"
 
 #include <string.h>
@@ -72,6 +72,74 @@ static int tokens_take(pl_tokens_t *tokens, const pl_tokens_request_t *request,
     return code;
 }
 
+/* Where the tokens begin, and the bytes of each.  Files of Karpathy's training in C have
+ * 256 words of 4 bytes first: a magic number, the version, the number of tokens. */
+static int numbers_layout(const pl_tokens_request_t *request,
+                          const pl_file_bytes_t *bytes, size_t *from, size_t *width,
+                          pl_error_t *err)
+{
+    enum { HEADER = 1024, GPT2 = 20240520, LLAMA3 = 20240801 };
+    uint32_t word[3] = {0};
+    *from = 0;
+    *width = 2;
+    for (size_t k = 0; k < 12 && bytes->size >= HEADER; k++)
+        word[k / 4] |= (uint32_t)bytes->data[k] << 8 * (k % 4);
+    if (word[0] == GPT2 || word[0] == LLAMA3) {
+        *from = HEADER;
+        *width = word[0] == GPT2 ? 2 : 4;
+        if (word[2] != (bytes->size - HEADER) / *width)
+            return pl_fail(err, PL_EFORMAT,
+                           "%s: its header says %u tokens, but the file has %zu",
+                           request->path, word[2], (bytes->size - HEADER) / *width);
+    }
+    if ((bytes->size - *from) % *width || bytes->size == *from)
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: %zu bytes are no tokens of %zu bytes each", request->path,
+                       bytes->size - *from, *width);
+    return PL_OK;
+}
+
+/* Takes the numbers of a file of tokens. */
+static int tokens_take_numbers(pl_tokens_t *tokens, const pl_tokens_request_t *request,
+                               const pl_file_bytes_t *bytes, char **data_info,
+                               pl_error_t *err)
+{
+    const char *info = request->data_info;
+    json_t *given = info ? pl_json_value(info, strlen(info), NULL) : NULL;
+    const json_int_t known =
+        json_integer_value(json_object_get(given, "vocabulary_size"));
+    size_t from, width;
+    uint32_t largest = 0;
+    json_decref(given);
+    const int code = numbers_layout(request, bytes, &from, &width, err);
+    if (code)
+        return code;
+    tokens->dtype = PL_I32;
+    tokens->newline = -1;
+    tokens->count = (int64_t)((bytes->size - from) / width);
+    tokens->data = pl_alloc_array((size_t)tokens->count, sizeof(int32_t));
+    if (!tokens->data)
+        return pl_no_memory(err);
+    const int64_t size = request->size ? request->size : known;
+    for (int64_t k = 0; k < tokens->count; k++) {
+        const uint8_t *byte = bytes->data + from + (size_t)k * width;
+        uint32_t token = byte[0] | (uint32_t)byte[1] << 8;
+        if (width == 4)
+            token |= (uint32_t)byte[2] << 16 | (uint32_t)byte[3] << 24;
+        if (token > INT32_MAX || (size && token >= size))
+            return pl_fail(err, PL_EFORMAT,
+                           "%s: token %lld is %u, but the vocabulary has %lld tokens",
+                           request->path, (long long)k, token,
+                           (long long)(size ? size : INT32_MAX));
+        ((int32_t *)tokens->data)[k] = (int32_t)token;
+        largest = token > largest ? token : largest;
+    }
+    *data_info = pl_text("{\"vocabulary_size\": %lld, \"context\": %lld}",
+                         (long long)(size ? size : (int64_t)largest + 1),
+                         (long long)request->context);
+    return *data_info ? PL_OK : pl_no_memory(err);
+}
+
 int pl_tokens_load(pl_tokens_t *tokens, const pl_tokens_request_t *request,
                    char **data_info, pl_error_t *err)
 {
@@ -81,6 +149,15 @@ int pl_tokens_load(pl_tokens_t *tokens, const pl_tokens_request_t *request,
     int code = pl_file_read(request->path, pl_file_limit(), &bytes, err);
     if (code != PL_OK)
         return code;
+    if (request->vocabulary == PL_TOKEN_NUMBERS) {
+        code = tokens_take_numbers(&made, request, &bytes, data_info, err);
+        pl_file_bytes_release(&bytes);
+        if (code == PL_OK)
+            *tokens = made;
+        else
+            pl_tokens_release(&made);
+        return code;
+    }
     /* Removes the byte order mark of Windows programs and the CR of line ends. */
     uint8_t *text = bytes.data;
     size_t from = bytes.size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3) ? 3 : 0, to = 0;
