@@ -367,6 +367,55 @@ static void npy_survives_damage(void)
     free(file);
 }
 
+/* ---- NPZ ---- */
+
+static int load_npz(const char *file, const char *name, pl_array_t *array)
+{
+    return pl_npz_load(file_of_tests(file), name, NO_LIMIT, array, &err);
+}
+
+static void npz_archives_of_numpy_are_read(void)
+{
+    static const char *const files[] = {"data/numpy.npz", "data/numpy_packed.npz"};
+    pl_array_t array;
+    for (int k = 0; k < 2; k++) {
+        is_int(load_npz(files[k], "x", &array), PL_OK, "%s", files[k]);
+        const float *x = array.data;
+        ok(array.shape.rank == 2 && x[0] == 1.5f && x[3] == 3e38f && x[4] == 1e-40f,
+           "x has its values");
+        pl_array_release(&array);
+    }
+    is_int(load_npz(files[0], "labels", &array), PL_OK, "a second array");
+    ok(array.dtype == PL_I64 && ((const int64_t *)array.data)[1] == 1, "and its type");
+    pl_array_release(&array);
+    is_int(load_npz(files[0], "y", &array), PL_ENOTFOUND, "an array that is not there");
+    like(err.text, "no array \"y\"; there are x, labels: name one as \"FILE.npz:NAME\"",
+         "those that are there are listed");
+    is_int(load_npz("data/numpy.npy", "x", &array), PL_EFORMAT, "no archive");
+    like(err.text, "no directory at its end", "the text says why");
+    is_int(pl_npz_load(file_of_tests(files[1]), "zeros", 600, &array, &err), PL_EFORMAT,
+           "more than the limit");
+}
+
+static int read_npz(const uint8_t *data, size_t size, pl_error_t *error)
+{
+    pl_array_t array = {0};
+    const int code = pl_npz_read(data, size, "file", "x", 1 << 20, &array, error);
+    pl_array_release(&array);
+    return code;
+}
+
+static void npz_survives_damage(void)
+{
+    static const char *const files[] = {"data/numpy.npz", "data/numpy_packed.npz"};
+    for (int k = 0; k < 2; k++) {
+        size_t size;
+        uint8_t *file = file_get(file_of_tests(files[k]), &size);
+        survives_damage(read_npz, file, size, false);
+        free(file);
+    }
+}
+
 static int write_npy(pl_error_t *error)
 {
     char path[4200];
@@ -478,6 +527,8 @@ int main(void)
     run(npy_writes_what_numpy_writes);
     run(npy_says_what_it_refuses);
     run(npy_survives_damage);
+    run(npz_archives_of_numpy_are_read);
+    run(npz_survives_damage);
     run(memory_may_run_out);
     run(a_device_or_pipe_is_written_and_not_replaced);
     run(conversions_keep_every_value);

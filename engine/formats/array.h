@@ -83,4 +83,19 @@ int pl_npy_read(const void *data, size_t size, const char *name, pl_array_t *arr
 /* The same for a file, plain or gzip; the array owns its bytes and is aligned. */
 int pl_npy_load(const char *path, size_t limit, pl_array_t *array, pl_error_t *err);
 
+/* The same for bytes of a file, which become the array's or are left to the caller. */
+int pl_npy_take(pl_file_bytes_t *bytes, const char *name, pl_array_t *array,
+                pl_error_t *err);
+
+/* ---- Arrays of NumPy's .npz archives, of savez and savez_compressed: npz.c ---- */
+
+/* The array of that name in an archive in memory; it owns its bytes.  PL_ENOTFOUND lists
+ * the arrays of the archive; PL_EFORMAT: damaged, or more than limit bytes. */
+int pl_npz_read(const void *data, size_t size, const char *name, const char *array,
+                size_t limit, pl_array_t *found, pl_error_t *err);
+
+/* The same for a file. */
+int pl_npz_load(const char *path, const char *array, size_t limit, pl_array_t *found,
+                pl_error_t *err);
+
 #endif

@@ -223,29 +223,33 @@ int pl_npy_read(const void *data, size_t size, const char *name, pl_array_t *arr
     return code;
 }
 
+int pl_npy_take(pl_file_bytes_t *bytes, const char *name, pl_array_t *array,
+                pl_error_t *err)
+{
+    pl_array_t found;
+    const int code = pl_npy_read(bytes->data, bytes->size, name, &found, err);
+    if (code)
+        return code;
+    const size_t width = pl_array_width(found.dtype);
+    if (!found.owned.data) {
+        if ((uintptr_t)found.data % width)                 /* a header of an odd length */
+            found.data = memmove(bytes->data, found.data, (size_t)found.count * width);
+        found.owned = *bytes;
+        *bytes = (pl_file_bytes_t){0};
+    }
+    *array = found;
+    return PL_OK;
+}
+
 int pl_npy_load(const char *path, size_t limit, pl_array_t *array, pl_error_t *err)
 {
     pl_file_bytes_t bytes;
-    pl_array_t found;
     int code = pl_file_read(path, limit, &bytes, err);
     if (code)
         return code;
-    code = pl_npy_read(bytes.data, bytes.size, path, &found, err);
-    if (code) {
-        pl_file_bytes_release(&bytes);
-        return code;
-    }
-    size_t width = pl_array_width(found.dtype);
-    if (found.owned.data) {
-        pl_file_bytes_release(&bytes);
-        *array = found;
-        return PL_OK;
-    }
-    if ((uintptr_t)found.data % width)                     /* a header of an odd length */
-        found.data = memmove(bytes.data, found.data, (size_t)found.count * width);
-    found.owned = bytes;
-    *array = found;
-    return PL_OK;
+    code = pl_npy_take(&bytes, path, array, err);
+    pl_file_bytes_release(&bytes);
+    return code;
 }
 
 /* The header of version 1, padded with spaces so that the elements are aligned; -> its

@@ -22,6 +22,8 @@ def write_npy(path, array, version=None):
 floats = np.array([[1.5, -2, 0], [3e38, 1e-40, -0.0]], dtype="<f4")
 write_npy(here / "numpy.npy", floats)
 write_npy(here / "numpy_v3.npy", np.array([-1, 2**62, 0, 7], dtype="<i8"), version=(3, 0))
+np.savez(here / "numpy.npz", x=floats, labels=np.array([3, 1], dtype="<i8"))
+np.savez_compressed(here / "numpy_packed.npz", x=floats, zeros=np.zeros(500, dtype="u1"))
 save_file({"weight": floats, "bias": np.array([1, 2, 3], dtype="<i8"), "empty": np.zeros((0, 4), "<f8"),
            "half": np.array([1, 2], dtype="<f2"), "flag": np.array([7], dtype="u1")},
           here / "python.safetensors", metadata={"format": "np", "made by": "tést \"quoted\"\n"})
@@ -29,6 +31,7 @@ save_file({"weight": floats, "bias": np.array([1, 2, 3], dtype="<i8"), "empty": 
 for kind in ("npy", "safetensors", "idx", "csv"):
     (corpus / kind).mkdir(parents=True, exist_ok=True)
 write_npy(corpus / "npy" / "f4.npy", floats)
+np.savez_compressed(corpus / "npy" / "packed.npz", x=floats)
 write_npy(corpus / "npy" / "f8_v2.npy", np.array(2.5), version=(2, 0))
 write_npy(corpus / "npy" / "fortran.npy", np.asfortranarray(floats))
 write_npy(corpus / "npy" / "records.npy", np.zeros(2, dtype=[("a", "<i4"), ("b", "<f4")]))

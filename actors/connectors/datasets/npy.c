@@ -1,4 +1,4 @@
-/* npy.c - samples in NumPy's .npy files
+/* npy.c - samples in NumPy's .npy files, and .npz archives of them
  *
  * One file has x, one may have y, and others have further fields; the first axis of all
  * counts samples.  Types that graphs do not compute with are converted on reading: bytes
@@ -13,6 +13,7 @@
 #include "actors/connectors/datasets/datasets.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "tensor/graph.h"
 
 typedef struct npy_field {
@@ -37,7 +38,8 @@ typedef struct npy {
 
 static const pl_option_t npy_options[] = {
     {"x", PL_OPTION_TEXT, offsetof(npy_t, x_path), NULL, NULL,
-     ".npy file whose first axis is the samples"},
+     ".npy file whose first axis is the samples, or an array of an archive, as "
+     "\"FILE.npz:NAME\""},
     {"y", PL_OPTION_TEXT, offsetof(npy_t, y_path), "\"\"", NULL,
      ".npy file of the targets, whose first axis is the samples; \"\": none"},
     {"offsets", PL_OPTION_TEXT, offsetof(npy_t, offsets_path), "\"\"", NULL,
@@ -52,6 +54,20 @@ static const pl_option_t npy_options[] = {
 static bool is_whole(pl_dtype_t dtype)
 {
     return dtype == PL_U8 || dtype == PL_I32 || dtype == PL_I64;
+}
+
+/* Loads FILE.npy, or FILE.npz:NAME. */
+static int array_load(const char *path, pl_array_t *array, pl_error_t *err)
+{
+    const char *dot = strstr(path, ".npz");
+    if (!dot || (dot[4] && dot[4] != ':'))
+        return pl_npy_load(path, pl_file_limit(), array, err);
+    char *file = pl_text("%.*s", (int)(dot + 4 - path), path);
+    const int code = file ? pl_npz_load(file, dot[4] ? dot + 5 : "", pl_file_limit(),
+                                        array, err)
+                          : pl_no_memory(err);
+    pl_text_free(file);
+    return code;
 }
 
 /* Loads one file as the next field. */
@@ -69,7 +85,7 @@ static int npy_add(npy_t *npy, const char *name, const char *path, pl_error_t *e
             PL_FIELDS, name_max, name);
     npy_field_t *field = &npy->field[npy->fields];
     field->name = name;
-    int code = pl_npy_load(path, pl_file_limit(), &field->array, err);
+    int code = array_load(path, &field->array, err);
     if (code)
         return code;
     const bool target = !strcmp(name, "y"), first = npy->fields == 0 && !npy->offset;
@@ -103,7 +119,7 @@ static int npy_add(npy_t *npy, const char *name, const char *path, pl_error_t *e
 static int npy_load_offsets(npy_t *npy, pl_error_t *err)
 {
     pl_array_t array = {0};
-    int code = pl_npy_load(npy->offsets_path, pl_file_limit(), &array, err);
+    int code = array_load(npy->offsets_path, &array, err);
     if (code)
         return code;
     if (!is_whole(array.dtype) || array.shape.rank != 1 || array.count < 2)
@@ -238,7 +254,7 @@ static void npy_close(void *self)
 
 const pl_dataset_ops_t pl_npy_dataset = {
     .name = "npy",
-    .help = "samples in NumPy .npy files",
+    .help = "samples in NumPy .npy and .npz files",
     .size = sizeof(npy_t),
     .options = npy_options,
     .open = npy_open,
