@@ -68,6 +68,58 @@ static void line_ends_and_quotes_are_as_the_standard_says(void)
     is_int(csv.line[0], 1, "lines are counted from 1");
 }
 
+static int parse_lines(const char *text)
+{
+    pl_csv_release(&csv);
+    return pl_jsonl_read(text, strlen(text), "file", &csv, &err);
+}
+
+static void json_lines_are_a_table(void)
+{
+    ok(!parse_lines("{\"a\": 1.5, \"b\": \"x,\\ny\", \"c\": {\"d\": [true, 7]}}\r\n\n"
+                    "{\"b\": null, \"a\": -2, \"e\": \"last\"}"),
+       "objects: %s", err.text);
+    ok(csv.rows == 2 && csv.columns == 5, "a column for each field");
+    is_text(csv.name[2], "c.d.0", "also of lists and objects");
+    is_text(csv.name[4], "e", "and of fields that come later");
+    is_text(csv.cell[0], "1.5", "a number");
+    is_text(csv.cell[1], "x,\ny", "a text");
+    is_text(csv.cell[2], "true", "a truth");
+    is_text(csv.cell[3], "7", "a number in a list");
+    is_text(csv.cell[4], "", "a field that is not there");
+    is_text(csv.cell[6], "", "null");
+    is_text(csv.cell[9], "last", "the last cell");
+    char place[48];
+    pl_csv_place(&csv, 1, 4, place);
+    is_text(place, "3:1", "the line of a cell");
+    static const struct {
+        const char *text, *why;
+    } wrong[] = {{"{\"a\": 1}\n{\"a\": }", "^file:2:[0-9]+: unexpected token"},
+                 {"{\"a\": 1, \"a\": 2}", "^file:1:.*duplicate"},
+                 {"[1, 2]", "^file:1: a line is an object"},
+                 {"\n\n", "^file: there are no lines with fields"},
+                 {"{}", "no lines with fields"},
+                 {"{\"a\": [[[[[1]]]]]}", "^file:1: .* is nested too deep"}};
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        is_int(parse_lines(wrong[k].text), PL_EFORMAT, "%s", wrong[k].text);
+        like(err.text, wrong[k].why, "the text says where and why");
+    }
+}
+
+static int parse_two_lines(pl_error_t *error)
+{
+    static const char text[] = "{\"a\": 1}\n{\"b\": [2, \"c\"]}\n";
+    pl_csv_t table = {0};
+    const int code = pl_jsonl_read(text, sizeof text - 1, "file", &table, error);
+    pl_csv_release(&table);
+    return code;
+}
+
+static void json_lines_survive_a_lack_of_memory(void)
+{
+    survives_lack_of_memory(parse_two_lines);
+}
+
 static void a_header_gives_names(void)
 {
     ok(!parse("a,\"b \"\"c\"\"\",\"d\ne\"\r\n1,2,3\n", PL_CSV_AUTO)
@@ -322,6 +374,8 @@ static void real_tables_are_read(void)
 int main(void)
 {
     run(line_ends_and_quotes_are_as_the_standard_says);
+    run(json_lines_are_a_table);
+    run(json_lines_survive_a_lack_of_memory);
     run(a_header_gives_names);
     run(a_bad_first_row_is_no_header);
     run(cells_are_texts);

@@ -1,4 +1,5 @@
-/* fuzz_csv.c - any bytes as a table; the first two choose what is given of its format */
+/* fuzz_csv.c - any bytes as a table; the first two choose what is given of its format, or
+ * JSON Lines */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -22,6 +23,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                     .decimal = points[data[0] / 18 % 3],
                                     .comment = data[1] % 2 ? PL_CSV_FIND : '\0',
                                     .skip = data[1] / 2 % 4 - 1};
+    if (data[0] == 0xff) {
+        if (pl_jsonl_read(data + 1, size - 1, "fuzz", &csv, &err) == PL_OK)
+            pl_csv_release(&csv);
+        return 0;
+    }
     if (pl_csv_read(data + 2, size - 2, "fuzz", &format, &csv, &err))
         return 0;
     for (int64_t row = 0; row < csv.rows; row++)

@@ -59,6 +59,17 @@ values_are_predicted_in_their_unit() {
     ok "the first price is near 3000 to 3500" at_least "$(head -n 1 <<<"$out")" 2900
 }
 
+json_lines_are_a_table_too() {
+    awk 'BEGIN { srand(5); for (i = 0; i < 200; i++) { a = rand(); b = rand()
+                 printf "{\"size\": [%g, %g], \"kind\": \"%s\"}\n", a, b, (a > b ? "wide" : "high") } }' >shapes.jsonl
+    try "$paceline" init shapes.jsonl
+    like "$out" 'JSON Lines: 200 objects with 3 fields' "the file is described"
+    try "$paceline" fit shapes.json --set trainer.max_epochs=20
+    ok "fit learns from it" at_least "$(metric val_acc)" 0.85
+    try "$paceline" predict shapes.json --checkpoint runs/latest
+    is "$(sort -u <<<"$out" | tr '\n' ' ')" "high wide " "predictions are the names of the classes"
+}
+
 the_target_can_be_chosen() {
     put_passengers
     try "$paceline" init passengers.csv --target Sex --output sex.json
@@ -144,6 +155,7 @@ a_missing_library_is_named() {
 run a_table_gets_a_run_file_with_reasons
 run fit_learns_from_a_table_alone trains
 run values_are_predicted_in_their_unit trains
+run json_lines_are_a_table_too trains
 run the_target_can_be_chosen
 run embeddings_take_the_categories_of_the_data trains
 run what_is_no_data_is_refused

@@ -578,6 +578,8 @@ void pl_csv_place(const pl_csv_t *csv, int64_t row, int column, char place[stati
     const char *at = csv->start[row], *cell = pl_csv_cell(csv, row, column);
     const char *line_start = at;
     int64_t line = csv->line[row];
+    if (!at)
+        at = line_start = cell;
     for (; at < cell; at++)
         if (*at == '\n') {
             line++;

@@ -40,7 +40,8 @@ typedef struct pl_csv {
     char **cell;                     /* [rows, columns] without quotes, and without blanks
                                         around what is not quoted; "": empty */
     int64_t *line;                   /* [rows] of the file, from 1 */
-    char **start;                    /* [rows] where they begin */
+    char **start;                    /* [rows] where they begin  [NULL: cells are not in
+                                        the order of the file] */
     char **name;                     /* [columns]  [no header] */
     pl_csv_format_t format;          /* with what was found */
     int64_t skipped;                 /* lines before the table */
@@ -60,6 +61,15 @@ int pl_csv_read(const void *data, size_t size, const char *name,
 /* The same of a file, plain or compressed. */
 int pl_csv_load(const char *path, size_t limit, const pl_csv_format_t *format,
                 pl_csv_t *csv, pl_error_t *err);
+
+/* Reads JSON Lines, an object for each row; the columns are all fields, in the order in
+ * which they come.  A field that a line lacks, and null, are empty cells.  Errors begin
+ * with name:line.  jsonl.c */
+int pl_jsonl_read(const void *data, size_t size, const char *name, pl_csv_t *csv,
+                  pl_error_t *err);
+
+/* The same of a file, plain or compressed. */
+int pl_jsonl_load(const char *path, size_t limit, pl_csv_t *csv, pl_error_t *err);
 
 void pl_csv_release(pl_csv_t *csv);
 

@@ -18,7 +18,9 @@
 #include "base/json_path.h"
 
 static const pl_option_t csv_options[] = {
-    PL_TEXT(csv_dataset_t, path, NULL, NULL, "the file, plain, gzip or Zstandard"),
+    PL_TEXT(csv_dataset_t, path, NULL, NULL,
+            "the file, plain, gzip or Zstandard; JSON Lines if it ends with .jsonl or "
+            ".ndjson"),
     PL_WORD(csv_dataset_t, header, "\"auto\"", "auto|yes|no",
             "whether the first line has column names; auto: if none of its fields is a "
             "number, or most columns have numbers below it"),
@@ -120,6 +122,21 @@ static void csv_empty_cells(csv_dataset_t *csv)
     }
 }
 
+/* By its ending; .gz or .zst may follow. */
+static bool is_json_lines(const char *path)
+{
+    static const char *const endings[] = {".jsonl", ".ndjson"};
+    for (size_t k = 0; k < sizeof endings / sizeof *endings; k++) {
+        const char *found = strstr(path, endings[k]);
+        const size_t length = strlen(endings[k]);
+        if (found
+            && (!found[length] || !strcmp(found + length, ".gz")
+                || !strcmp(found + length, ".zst")))
+            return true;
+    }
+    return false;
+}
+
 int csv_load(csv_dataset_t *csv, pl_error_t *err)
 {
     static const char points[] = {PL_CSV_FIND, '.', ','};
@@ -129,7 +146,9 @@ int csv_load(csv_dataset_t *csv, pl_error_t *err)
     int code = csv_character(csv, "delimiter", csv->delimiter, &format.delimiter, err);
     if (!code)
         code = csv_character(csv, "comment", csv->comment, &format.comment, err);
-    if (!code)
+    if (!code && is_json_lines(csv->path))
+        code = pl_jsonl_load(csv->path, pl_file_limit(), &csv->table, err);
+    else if (!code)
         code = pl_csv_load(csv->path, pl_file_limit(), &format, &csv->table, err);
     if (code)
         return code;

@@ -60,6 +60,12 @@ static void set(proposal_t *p, const char *path, json_t *value)
     p->run = NULL;
 }
 
+static bool ends_with(const char *path, const char *end)
+{
+    const size_t length = strlen(path), size = strlen(end);
+    return length > size && !strcasecmp(path + length - size, end);
+}
+
 /* ---- Columns ---- */
 
 static const char *name_of(const proposal_t *p, int column, char text[static 24])
@@ -284,8 +290,13 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
     const char delimiter[] = {table->format.delimiter, '\0'};
     set(p, "data.name", json_string("csv"));
     set(p, "data.path", json_string(p->csv.path));
-    give_reason(p, "data.name",
-                "A table of %lld rows and %d columns with %s between fields, %s header.",
+    if (ends_with(p->csv.path, ".jsonl") || ends_with(p->csv.path, ".ndjson"))
+        give_reason(p, "data.name", "JSON Lines: %lld objects with %d fields.",
+                    (long long)table->rows, table->columns);
+    else
+        give_reason(
+            p, "data.name",
+            "A table of %lld rows and %d columns with %s between fields, %s header.",
                 (long long)table->rows, table->columns,
                 *delimiter == '\t'  ? "tabs"
                 : *delimiter == ' ' ? "blanks"
@@ -340,12 +351,6 @@ static bool is_there(const char *folder, const char *name)
     const bool found = path && stat(path, &status) == 0;
     pl_text_free(path);
     return found;
-}
-
-static bool ends_with(const char *path, const char *end)
-{
-    const size_t length = strlen(path), size = strlen(end);
-    return length > size && !strcasecmp(path + length - size, end);
 }
 
 static int propose_folder(proposal_t *p, const char *path, pl_error_t *err)

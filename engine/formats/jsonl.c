@@ -1,0 +1,205 @@
+/* jsonl.c - JSON Lines as a table: each line is an object, each field a column
+ *
+ * Lists and objects in a field become columns of their own, "place.city" and "pixel.0".
+ * The lines are parsed twice, for the names and for the cells: so memory holds the cells
+ * alone, and not all values of JSON at once. */
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/error.h"
+#include "formats/csv.h"
+
+enum { DEPTH_MAX = 4, NAME_MAX_ = 200, COLUMNS_MAX = 100000, REAL_MAX = 32 };
+
+typedef struct json_lines {
+    const char *name;
+    const char *at, *end;
+    int64_t line;                                /* of the last object, from 1 */
+    json_t *columns;                                        /* name: place */
+    int64_t rows, scalars;
+    pl_csv_t *table;                             /* whose cells are filled  [not yet] */
+    char *text;                                             /* the next cell */
+    pl_error_t *err;
+} json_lines_t;
+
+/* The object of the next line that is not empty; NULL with PL_OK: the end. */
+static int next_object(json_lines_t *j, json_t **object)
+{
+    json_error_t why;
+    *object = NULL;
+    while (j->at < j->end && !*object) {
+        const char *line = j->at, *newline = memchr(line, '\n', (size_t)(j->end - line));
+        const size_t length = (size_t)((newline ? newline : j->end) - line);
+        j->at = newline ? newline + 1 : j->end;
+        j->line++;
+        if (strspn(line, " \t\r") >= length)
+            continue;
+        *object = json_loadb(line, length, JSON_REJECT_DUPLICATES, &why);
+        if (!*object)
+            return pl_fail(j->err, PL_EFORMAT, "%s:%lld:%d: %s", j->name,
+                           (long long)j->line, why.column, why.text);
+        if (!json_is_object(*object)) {
+            json_decref(*object);
+            return pl_fail(j->err, PL_EFORMAT,
+                           "%s:%lld: a line is an object, such as {\"a\": 1, \"b\": "
+                           "\"text\"}",
+                           j->name, (long long)j->line);
+        }
+    }
+    return PL_OK;
+}
+
+/* Writes a scalar as a cell. */
+static void put_cell(json_lines_t *j, const json_t *value, int64_t column)
+{
+    char *cell = j->text;
+    if (json_is_string(value)) {
+        memcpy(cell, json_string_value(value), json_string_length(value) + 1);
+        j->text += json_string_length(value) + 1;
+    } else if (!json_is_null(value)) {
+        const size_t size = json_dumpb(value, cell, REAL_MAX, JSON_ENCODE_ANY);
+        cell[size] = '\0';
+        j->text += size + 1;
+    } else {
+        *j->text++ = '\0';
+    }
+    j->table->cell[j->rows * j->table->columns + column] = cell;
+}
+
+/* Visits a value and all in it: adds names of columns, or fills the cells of a row. */
+static int visit(json_lines_t *j, const json_t *value, const char *name, int depth)
+{
+    char inner[NAME_MAX_];
+    const char *key;
+    json_t *part;
+    size_t k;
+    int code = PL_OK;
+    if (depth > DEPTH_MAX || strlen(name) + 24 > sizeof inner)
+        return pl_fail(j->err, PL_EFORMAT, "%s:%lld: \"%.60s\" is nested too deep",
+                       j->name, (long long)j->line, name);
+    if (json_is_object(value))
+        json_object_foreach((json_t *)value, key, part) {
+            const int length = snprintf(inner, sizeof inner, "%s%s%s", name,
+                                        *name ? "." : "", key);
+            if (!code && length >= NAME_MAX_)
+                code = pl_fail(j->err, PL_EFORMAT, "%s:%lld: \"%.60s\" is too long",
+                               j->name, (long long)j->line, key);
+            code = code ? code : visit(j, part, inner, depth + 1);
+        }
+    json_array_foreach(json_is_array(value) ? value : NULL, k, part) {
+        snprintf(inner, sizeof inner, "%s.%zu", name, k);
+        code = code ? code : visit(j, part, inner, depth + 1);
+    }
+    if (json_is_object(value) || json_is_array(value))
+        return code;
+    json_t *place = json_object_get(j->columns, name);
+    if (j->table) {
+        put_cell(j, value, json_integer_value(place));
+        return PL_OK;
+    }
+    j->scalars++;
+    const size_t next = json_object_size(j->columns);
+    if (!place && next >= COLUMNS_MAX)
+        return pl_fail(j->err, PL_EFORMAT, "%s: there are more than %d fields", j->name,
+                       COLUMNS_MAX);
+    if (!place
+        && json_object_set_new(j->columns, name, json_integer((json_int_t)next)) != 0)
+        return pl_no_memory(j->err);
+    return PL_OK;
+}
+
+/* Visits all lines. */
+static int visit_lines(json_lines_t *j, const char *data, size_t size)
+{
+    json_t *object;
+    int code;
+    j->at = data;
+    j->end = data + size;
+    j->line = j->rows = 0;
+    while ((code = next_object(j, &object)) == PL_OK && object) {
+        if (j->table)
+            j->table->line[j->rows] = j->line;
+        code = visit(j, object, "", 0);
+        json_decref(object);
+        if (code)
+            break;
+        j->rows++;
+    }
+    return code;
+}
+
+/* Reserves the table, with empty cells and the names of the columns. */
+static int reserve(const json_lines_t *j, size_t size, pl_csv_t *table)
+{
+    const size_t columns = json_object_size(j->columns), rows = (size_t)j->rows;
+    size_t names = 0;
+    const char *key;
+    json_t *place;
+    json_object_foreach(j->columns, key, place)
+        names += strlen(key) + 1;
+    table->format = PL_CSV_ANY;
+    table->format.delimiter = ',';
+    table->format.decimal = '.';
+    table->rows = j->rows;
+    table->columns = (int)columns;
+    if (columns && rows > SIZE_MAX / sizeof *table->cell / columns)
+        return pl_no_memory(j->err);
+    table->cell = pl_alloc_array(rows * columns + 1, sizeof *table->cell);
+    table->line = pl_alloc_array(rows + 1, sizeof *table->line);
+    table->start = pl_alloc_array(rows + 1, sizeof *table->start);
+    table->name = pl_alloc_array(columns + 1, sizeof *table->name);
+    table->text = pl_alloc(1 + names + size + (size_t)j->scalars * (REAL_MAX + 1));
+    if (!table->cell || !table->line || !table->start || !table->name || !table->text)
+        return pl_no_memory(j->err);
+    char *text = table->text + 1;                /* the first is an empty cell */
+    json_object_foreach(j->columns, key, place) {
+        table->name[json_integer_value(place)] = strcpy(text, key);
+        text += strlen(key) + 1;
+    }
+    for (size_t k = 0; k < rows * columns; k++)
+        table->cell[k] = table->text;
+    return PL_OK;
+}
+
+int pl_jsonl_read(const void *data, size_t size, const char *name, pl_csv_t *csv,
+                  pl_error_t *err)
+{
+    pl_csv_t table = {0};
+    const char *text = data;
+    if (size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3)) {
+        text += 3;
+        size -= 3;
+    }
+    json_lines_t j = {.name = name, .columns = json_object(), .err = err};
+    int code = j.columns ? visit_lines(&j, text, size) : pl_no_memory(err);
+    if (!code && j.scalars == 0)
+        code = pl_fail(err, PL_EFORMAT, "%s: there are no lines with fields", name);
+    if (!code)
+        code = reserve(&j, size, &table);
+    if (!code) {
+        j.table = &table;
+        j.text = table.text + 1;
+        for (int k = 0; k < table.columns; k++)
+            j.text += strlen(table.name[k]) + 1;
+        code = visit_lines(&j, text, size);
+    }
+    json_decref(j.columns);
+    if (code)
+        pl_csv_release(&table);
+    else
+        *csv = table;
+    return code;
+}
+
+int pl_jsonl_load(const char *path, size_t limit, pl_csv_t *csv, pl_error_t *err)
+{
+    pl_file_bytes_t bytes;
+    int code = pl_file_read(path, limit, &bytes, err);
+    if (code)
+        return code;
+    code = pl_jsonl_read(bytes.data, bytes.size, path, csv, err);
+    pl_file_bytes_release(&bytes);
+    return code;
+}
