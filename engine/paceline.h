@@ -1989,6 +1989,33 @@ typedef struct pl_data_request {
     uint32_t rank;            /* rank that reads; rank 0 logs what concerns all */
 } pl_data_request_t;
 
+/* What a sampler draws from: the training samples of a run, without those that
+ * data.val_split keeps for validation. */
+typedef struct pl_sampler_data {
+    int64_t samples;                /* numbered from 0 */
+    const int64_t *number;          /* [samples], their numbers in the data set, of which
+                                       `total` are there  [NULL: the same] */
+    int64_t total;
+    const int64_t *classes;         /* [samples], the field "y", if it is one whole number
+                                       for each sample  [NULL] */
+    uint64_t seed;
+} pl_sampler_data_t;
+
+/* A sampler (data.sampler): the samples of an epoch and their order. Strategies split
+ * them among ranks. All ranks have the same one, and a run that resumes draws the same
+ * samples. */
+typedef struct pl_sampler_ops {
+    PL_COMPONENT;
+    /* `data` stays until close(); *count, the samples of an epoch, is data->samples, and
+     * may be changed. */
+    int (*open)(void *self, const pl_sampler_data_t *data, int64_t *count,
+                pl_error_t *err);
+    /* The sample at a place of an epoch, for place in [0, *count): a number in [0,
+     * samples). Pure: places may be asked for in any order, and again. */
+    int64_t (*at)(const void *self, uint64_t epoch, int64_t place);
+    void (*close)(void *self);                              /* [nothing to free] */
+} pl_sampler_ops_t;
+
 /* The samples of a batch. */
 typedef struct pl_read_request {
     const int64_t *index;                              /* [count], each in [0, samples) */

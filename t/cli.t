@@ -327,7 +327,7 @@ END
 }
 
 an_address_that_is_a_path_is_answered_with_one() {
-    refused 2 'cannot connect to "/tmp/x": did you mean ipc:///tmp/x\?' monitor /tmp/x
+    refused 2 'cannot connect to "'$folder'/x": did you mean ipc://'$folder'/x\?' monitor "$folder/x"
     refused 2 'is a directory, not the address of a run' monitor runs/latest
 }
 

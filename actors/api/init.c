@@ -5,6 +5,7 @@
 #include "actors/connectors/callbacks/callbacks.h"
 #include "actors/connectors/datasets/datasets.h"
 #include "actors/connectors/loggers/loggers.h"
+#include "actors/connectors/sampler.h"
 #include "actors/launchers/bootstrap.h"
 #include "actors/launchers/environment.h"
 #include "actors/launchers/launchers.h"
@@ -50,7 +51,8 @@ int pl_init(int *argc, char ***argv, const pl_registration_t *registrations,
 {
     const pl_registration_t *const all[] = {
         own_components,       pl_optimizer_components, pl_callback_components,
-        pl_logger_components, pl_precision_components, registrations,
+        pl_logger_components, pl_precision_components, pl_sampler_components,
+        registrations,
     };
     (void)argc, (void)argv;                    /* the system tells the same, and of all */
     pl_supervisor_init();

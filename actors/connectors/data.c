@@ -44,6 +44,8 @@ typedef struct data {
     bool reloads;                            /* it is reload_data */
     const char *data_info;                   /* of that call */
     char *first_data_info;                   /* from the first opening  [none] */
+    pl_loader_options_t loader;              /* with what the strategy has set; */
+    pl_binding_t *binding;                   /* its texts */
     pl_batch_signature_t *signature;         /* from the first opening, counted  [none] */
     pl_prefetch_t queue[PL_DATA_LOADERS];
     fetches_t waiting[PL_DATA_LOADERS];
@@ -102,6 +104,7 @@ static void data_release(void *self)
         close(data->loaders.notice);
     pl_free(data->reader);
     pl_free(data->first_data_info);
+    pl_binding_free(data->binding);
     pl_object_unref(data->signature);
     pl_object_unref(data->job);
 }
@@ -315,7 +318,13 @@ static int data_on_open(void *self, pl_call_t *call, const pl_body_t *body,
                                                        open->even, open->micro_shards};
     data->loaders.sums = data->loaders.stage == PL_TRAIN && pl_actor_rank(data) <= 0
                          && pl_request_writes(data->job);
-    return sources_open(data, call, open->data_info, err);
+    pl_binding_free(data->binding);
+    data->binding = NULL;
+    data->loaders.loader = &data->loader;
+    return pl_loader_bind(data->job, open->loader, &data->loader, &data->binding, err)
+                   == PL_OK
+               ? sources_open(data, call, open->data_info, err)
+               : err->code;
 }
 
 /* Batches that are still being read are dropped with their iteration. */

@@ -20,6 +20,47 @@ void pl_data_loaders_release(pl_data_loaders_t *loaders)
         loaders->dataset[k] = NULL;
     }
     pl_data_split_release(&loaders->split);
+    pl_sample_order_close(&loaders->order);
+}
+
+/* ---- How training data is loaded ---- */
+
+static json_t *loader_json(const pl_job_t *job)
+{
+    const pl_loader_options_t *loader = &job->data->loader;
+    const pl_choice_t *sampler = &loader->sampler;
+    json_t *named = sampler->name ? json_loads(sampler->options, 0, NULL) : json_null();
+    if (sampler->name && json_object_set_new(named, "name", json_string(sampler->name))) {
+        json_decref(named);
+        return NULL;
+    }
+    return json_pack("{s:o, s:b, s:b}", "sampler", named, "shuffle", loader->shuffle,
+                     "drop_last", loader->drop_last);
+}
+
+char *pl_loader_text(const pl_job_t *job, pl_error_t *err)
+{
+    return pl_json_to_text(loader_json(job), err);
+}
+
+int pl_loader_bind(const pl_job_t *job, const char *changes, pl_loader_options_t *loader,
+                   pl_binding_t **binding, pl_error_t *err)
+{
+    json_t *all = loader_json(job),
+           *other = *changes ? pl_json_read(changes, strlen(changes),
+                                            "the loader that the strategy sets", err)
+                             : NULL;
+    int code = !all ? pl_no_memory(err) : *changes && !other ? err->code : PL_OK;
+    if (code == PL_OK && other && json_object_update(all, other) != 0)
+        code = pl_no_memory(err);
+    if (code == PL_OK
+        && pl_bind(pl_loader_table, all, NULL, loader, binding, err) != PL_OK) {
+        *binding = NULL;
+        code = pl_error_prefix(err, "the loader that the strategy sets");
+    }
+    json_decref(all);
+    json_decref(other);
+    return code;
 }
 
 /* ---- Which data sets ---- */
@@ -65,6 +106,13 @@ bool pl_data_loaders_tests_training(const pl_data_loaders_t *loaders)
     return train && json_equal(train, pl_options_value(options, "data.test"));
 }
 
+/* A sampler draws the training samples. */
+static bool draws(const pl_data_loaders_t *loaders, pl_stage_t stage)
+{
+    return stage == PL_TRAIN && loaders->stage == PL_TRAIN && loaders->loader
+           && loaders->loader->sampler.name;
+}
+
 int pl_data_loaders_prepare(pl_data_loaders_t *loaders, pl_stage_t stage, uint32_t loader,
                             const char *data_info, pl_error_t *err)
 {
@@ -95,7 +143,7 @@ int pl_data_loaders_prepare(pl_data_loaders_t *loaders, pl_stage_t stage, uint32
         return code;
     *into = pl_dataset_new(&component, &request, err);
     if (*into)
-        (*into)->sums = loaders->sums;
+        (*into)->sums = loaders->sums, (*into)->is_drawn = draws(loaders, stage);
     return *into ? PL_OK : PL_ENOMEM;
 }
 
@@ -272,6 +320,44 @@ static pl_stage_t stage_at(const pl_data_loaders_t *loaders, int place)
     return loaders->stage == PL_TEST ? PL_TEST : PL_VALIDATE;
 }
 
+/* The samples that are drawn are those that the split leaves for training. */
+static int order_make(pl_data_loaders_t *loaders, pl_sampler_t *sampler, pl_error_t *err)
+{
+    const pl_dataset_t *dataset = loaders->dataset[PL_TRAIN];
+    pl_sample_order_t *order = &loaders->order;
+    const size_t count = (size_t)sampler->count;
+    pl_sampler_data_t data = {.samples = sampler->count,
+                              .total = dataset->info.samples,
+                              .seed = sampler->seed};
+    pl_sampler_t plain = *sampler;
+    pl_error_t why = {0};
+    if (dataset->info.ordered)
+        return pl_options_fail(err, PL_EINVAL, loaders->job->options, "data.sampler",
+                               "data set \"%s\" has samples in an order that matters: "
+                               "remove \"data.sampler\"",
+                               ((const pl_component_t *)dataset->component.ops)->name);
+    plain.shuffle = false;
+    order->number = pl_alloc_array(count, sizeof *order->number);
+    order->classes = dataset->target ? pl_alloc_array(count, sizeof *order->classes)
+                                     : NULL;
+    if (!order->number || (dataset->target && !order->classes))
+        return pl_no_memory(err);
+    for (size_t k = 0; k < count; k++) {
+        order->number[k] = pl_sampler_at(&plain, 0, (int64_t)k);
+        if (order->classes)
+            order->classes[k] = dataset->target[order->number[k]];
+    }
+    data.number = order->number;
+    data.classes = order->classes;
+    int code = pl_sample_order_open(order, &loaders->loader->sampler, &data, &why);
+    if (code != PL_OK)
+        return pl_options_fail(err, code, loaders->job->options, "data.sampler", "%s",
+                               why.text);
+    sampler->order = order;
+    sampler->count = order->count;
+    return PL_OK;
+}
+
 static int queue_make(pl_data_loaders_t *loaders, int place, pl_prefetch_t *queue,
                       pl_batch_signature_t *signature, pl_error_t *err)
 {
@@ -285,7 +371,7 @@ static int queue_make(pl_data_loaders_t *loaders, int place, pl_prefetch_t *queu
         .sampler = {.split = split,
                     .seed = job->trainer->seed,
                     .count = loaders->dataset[place]->info.samples,
-                    .shuffle = trains && job->data->shuffle},
+                    .shuffle = trains && loaders->loader->shuffle},
         .partition = loaders->partition,
         .batch_size = loaders->batch_size ? loaders->batch_size : job->data->batch_size,
         .prefetch = job->data->prefetch,
@@ -298,10 +384,14 @@ static int queue_make(pl_data_loaders_t *loaders, int place, pl_prefetch_t *queu
     }
     spec.partition.even &= trains;
     /* A batch size that the tuner tries may be larger than the data. */
-    spec.partition.drop_last = trains && job->data->drop_last && !loaders->batch_size;
+    spec.partition.drop_last = trains && loaders->loader->drop_last
+                               && !loaders->batch_size;
     /* The tuner takes as many batches as it needs. */
     if (trains && !job->tuning.num_training)
         spec.limit = job->trainer->limit_train_batches;
+    if (trains && draws(loaders, PL_TRAIN)
+        && order_make(loaders, &spec.sampler, err) != PL_OK)
+        return err->code;
     if (!spec.loader && !spec.dataset->info.samples)
         return pl_fail(err, PL_EFORMAT, "the first source of data.%s has no samples",
                        pl_stages[spec.stage].source);

@@ -104,9 +104,19 @@ typedef struct pl_data_loaders {
     int64_t batch_size;                       /* 0: the job's */
     pl_sampler_partition_t partition;         /* `even` holds for training alone */
     bool sums;                                /* checksums of the samples are requested */
+    const pl_loader_options_t *loader;        /* borrowed: of the training data */
     pl_data_split_t split;
+    pl_sample_order_t order;
     pl_dataset_t *dataset[PL_DATA_LOADERS];                 /* counted  [no such data] */
 } pl_data_loaders_t;
+
+/* The options of how the run loads training data, as JSON for a strategy; to be freed by
+ * pl_text_free()  [NULL: out of memory]. */
+char *pl_loader_text(const pl_job_t *job, pl_error_t *err);
+/* The same, with the options that a strategy has set instead, "" or a JSON object.  The
+ * binding owns their texts. */
+int pl_loader_bind(const pl_job_t *job, const char *changes, pl_loader_options_t *loader,
+                   pl_binding_t **binding, pl_error_t *err);
 
 /* Drops the data sets; the job stays. */
 void pl_data_loaders_release(pl_data_loaders_t *loaders);

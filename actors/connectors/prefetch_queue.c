@@ -45,8 +45,10 @@ int pl_prefetch_open(pl_prefetch_t *queue, const pl_prefetch_spec_t *spec,
         return err->code;
     pl_prefetch_slot_t *slot = pl_alloc_array((size_t)slots, sizeof *slot);
     int code = slot ? PL_OK : pl_no_memory(err);
-    /* Predictions come in the data's order, so all batches have one length. */
-    if (code == PL_OK && spec->dataset->length && spec->stage != PL_PREDICT)
+    /* Predictions come in the data's order, and samples that a component draws in its
+     * own: then all batches have one length. */
+    if (code == PL_OK && spec->dataset->length && spec->stage != PL_PREDICT
+        && !spec->sampler.order)
         code = pl_buckets_make(&buckets, &spec->sampler, spec->dataset->length,
                                spec->buckets, err);
     if (code != PL_OK) {
@@ -176,6 +178,14 @@ static void batch_fill(const pl_prefetch_t *queue, pl_batch_t *batch)
                                                             queue->to_read, i));
 }
 
+static void sampler_fault(const pl_prefetch_t *queue, pl_error_t *err)
+{
+    const pl_sample_order_t *order = queue->sampler.order;
+    const pl_sampler_ops_t *ops = order->instance.ops;
+    pl_fail(err, PL_EUSER, "sampler \"%s\" names a sample that is not one of the %lld",
+            ops->name, (long long)order->of);
+}
+
 pl_batch_t *pl_prefetch_next(pl_prefetch_t *queue, uint32_t waiting)
 {
     const uint64_t ahead = queue->prefetch + (queue->ahead ? 0 : (uint64_t)waiting),
@@ -189,6 +199,13 @@ pl_batch_t *pl_prefetch_next(pl_prefetch_t *queue, uint32_t waiting)
             return NULL;
         if (batch)
             batch_fill(queue, batch);
+        for (int64_t i = 0; batch && i < batch->count && err.code == PL_OK; i++)
+            if (batch->index[i] < 0)
+                sampler_fault(queue, &err);
+        if (batch && err.code != PL_OK) {
+            pl_object_unref(batch);
+            batch = NULL;
+        }
         const bool is_read = batch && batch->count;
         *slot = (pl_prefetch_slot_t){.batch = batch, .done = !is_read, .error = err};
         queue->to_read++;

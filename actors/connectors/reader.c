@@ -161,17 +161,26 @@ static void fill(pl_dtype_t dtype, double value, int64_t count, void *at)
 
 #define TARGETS_AT_ONCE 256
 
+/* The field "y" of one whole number for each sample; field_count: there is none. */
+static int classes_field(const pl_data_info_t *info)
+{
+    int y = 0;
+    while (y < info->field_count && strcmp(info->field[y].name, "y"))
+        y++;
+    const pl_dtype_t type = y < info->field_count ? info->field[y].dtype : PL_F32;
+    const bool is_whole = type == PL_I64 || type == PL_I32 || type == PL_U8;
+    return is_whole && !info->ordered && info->field[y].shape.rank == 0
+               ? y
+               : info->field_count;
+}
+
 static int targets_read(pl_dataset_t *dataset, pl_error_t *err)
 {
     const pl_dataset_ops_t *ops = dataset->component.ops;
     const pl_data_info_t *info = &dataset->info;
     void *field[PL_FIELDS] = {0};
-    int y = 0;
-    while (y < info->field_count && strcmp(info->field[y].name, "y"))
-        y++;
-    const pl_dtype_t type = y < info->field_count ? info->field[y].dtype : PL_F32;
-    if (info->ordered || y == info->field_count || info->field[y].shape.rank != 0
-        || (type != PL_I64 && type != PL_I32 && type != PL_U8))
+    const int y = classes_field(info);
+    if (y == info->field_count)
         return pl_fail(err, PL_EINVAL,
                        "data.stratify needs classes: a field \"y\" of one whole number "
                        "for each sample; remove it, or make the targets classes");
@@ -198,7 +207,7 @@ static int targets_read(pl_dataset_t *dataset, pl_error_t *err)
         if (code != PL_OK)
             code = dataset_fault(code, err);
         for (int i = 0; i < count && code == PL_OK; i++)
-            switch (type) {
+            switch (info->field[y].dtype) {
             case PL_I64:
                 dataset->target[from + i] = ((const int64_t *)field[y])[i];
                 break;
@@ -296,6 +305,9 @@ int pl_dataset_open(pl_dataset_t *dataset, pl_error_t *err)
     if (code == PL_OK)
         code = outputs_add(&dataset->info, &why);
     if (code == PL_OK && dataset->request.val_split > 0 && dataset->request.stratify)
+        code = targets_read(dataset, &why);
+    else if (code == PL_OK && dataset->is_drawn
+             && classes_field(&dataset->info) < dataset->info.field_count)
         code = targets_read(dataset, &why);
     return code == PL_OK ? PL_OK
                          : pl_fail(err, code, "data set \"%s\": %s",

@@ -234,7 +234,12 @@ void pl_sampler_batch_sizes(const pl_sampler_partition_t *of, int64_t count,
 /* The rest are the samples that are not held back, in rising order. */
 int64_t pl_sampler_at(const pl_sampler_t *sampler, uint64_t epoch, int64_t place)
 {
-    if (sampler->shuffle) {
+    if (sampler->order) {
+        const pl_sampler_ops_t *ops = sampler->order->instance.ops;
+        place = ops->at(sampler->order->instance.self, epoch, place);
+        if (place < 0 || place >= sampler->order->of)
+            return -1;
+    } else if (sampler->shuffle) {
         const uint64_t key = pl_mix(pl_mix(sampler->seed, SHUFFLE), epoch);
         place = pl_permute_index(key, sampler->count, place);
     }

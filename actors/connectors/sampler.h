@@ -5,6 +5,7 @@
 #ifndef PL_CONNECTORS_SAMPLER_H
 #define PL_CONNECTORS_SAMPLER_H
 
+#include "base/bind.h"
 #include "paceline.h"
 
 /* A data set cut in two at random.  All zero: not cut. */
@@ -61,6 +62,21 @@ int64_t pl_sampler_position(const pl_sampler_partition_t *partition, int64_t bat
 void pl_sampler_batch_sizes(const pl_sampler_partition_t *partition, int64_t count,
                             int64_t batch_size, int64_t size[2]);
 
+/* A component of role "sampler", open; all zero: there is none. */
+typedef struct pl_sample_order {
+    pl_instance_t instance;
+    bool is_open;
+    int64_t of, count;                             /* samples to draw from; of an epoch */
+    int64_t *number, *classes;                     /* of pl_sampler_data_t, owned */
+} pl_sample_order_t;
+
+extern const pl_registration_t pl_sampler_components[];
+
+/* The order keeps what `data` refers to, number and classes, also on failure. */
+int pl_sample_order_open(pl_sample_order_t *order, const pl_choice_t *choice,
+                         const pl_sampler_data_t *data, pl_error_t *err);
+void pl_sample_order_close(pl_sample_order_t *order);
+
 /* The samples of a stage in order. */
 typedef enum pl_split_side { PL_WHOLE, PL_REST, PL_HELD } pl_split_side_t;
 
@@ -70,9 +86,11 @@ typedef struct pl_sampler {
     int64_t count;                                          /* samples */
     bool shuffle;
     uint64_t seed;
+    const pl_sample_order_t *order;                         /* borrowed  [by shuffle] */
 } pl_sampler_t;
 
-/* The sample at a place of an epoch, for place in [0, count). */
+/* The sample at a place of an epoch, for place in [0, count); -1: the component has
+ * named one that is not there. */
 int64_t pl_sampler_at(const pl_sampler_t *sampler, uint64_t epoch, int64_t place);
 
 /* ---- samples of different length in batches of nearly one length ---- */

@@ -39,6 +39,7 @@ typedef struct pl_worker {
     bool does_io, accumulates, needs_peak, validates;
     uint32_t partition, partitions, micro_shards;  /* of the data */
     bool even;                                     /* all partitions have the same size */
+    char *loader;                                  /* that the strategy sets  [""] */
     double device_flops;                           /* measured  [0: not] */
     pl_resume_t resume;
     char *agreed;                         /* the checkpoint that rank 0 found, on other

@@ -10,6 +10,7 @@
 
 #include "accelerators/auto_select.h"
 #include "actors/connectors/connectors.h"
+#include "actors/connectors/data_loaders.h"
 #include "actors/loops/loops.h"
 #include "actors/monitors.h"
 #include "actors/request.h"
@@ -52,7 +53,6 @@ static uint64_t connectors_start(void *self, pl_how_t how, pl_error_t *err)
 {
     pl_worker_t *w = self;
     const pl_start_t start = {.options = "", .context = &w->job->object};
-    const pl_process_dataloader_t msg = {.stage = w->job->stage};
     const bool another_has_callbacks = !pl_is_nobody(w->hooks.coordinator) && !w->does_io;
     if ((!another_has_callbacks
          && !pl_worker_spawn(w, &pl_callback_connector, PL_SAME_THREAD, &start,
@@ -64,18 +64,24 @@ static uint64_t connectors_start(void *self, pl_how_t how, pl_error_t *err)
     if (w->measures)
         pl_worker_measure_device(w);
     w->hooks.callback = w->callback;
-    return pl_call_process_dataloader(w, w->strategy, &msg, how, err);
+    char *loader = pl_loader_text(w->job, err);
+    const pl_process_dataloader_t msg = {.stage = w->job->stage, .loader = loader};
+    const uint64_t call = loader
+                              ? pl_call_process_dataloader(w, w->strategy, &msg, how, err)
+                              : 0;
+    pl_text_free(loader);
+    return call;
 }
 
 static int partition_known(void *self, const pl_body_t *reply, pl_error_t *err)
 {
-    (void)err;
     pl_worker_t *w = self;
     w->partition = reply->process_dataloader_reply.partition;
     w->partitions = reply->process_dataloader_reply.partitions;
     w->micro_shards = reply->process_dataloader_reply.micro_shards;
     w->even = reply->process_dataloader_reply.even;
-    return PL_OK;
+    w->loader = pl_strdup(reply->process_dataloader_reply.loader);
+    return w->loader ? PL_OK : pl_no_memory(err);
 }
 
 /* Plans depend on what the callbacks need. */
@@ -205,7 +211,8 @@ static uint64_t data_open(void *self, pl_how_t how, pl_error_t *err)
                                 .partitions = w->partitions,
                                 .micro_shards = w->micro_shards,
                                 .even = w->even,
-                                .data_info = known};
+                                .data_info = known,
+                                .loader = w->loader};
     if (w->job->manual_signature) {
         signature_keep(w, w->job->manual_signature, w->job->manual_data_info, err);
         return 0;

@@ -449,6 +449,7 @@ static void worker_release(void *self)
     pl_free(w->data_info);
     pl_text_free(w->found);
     pl_free(w->content);
+    pl_free(w->loader);
     pl_free(w->agreed);
     pl_object_unref(w->job);
 }

@@ -121,6 +121,25 @@ const pl_option_t pl_trainer_table[] = {
     PL_OPTIONS_END,
 };
 
+#define LOADER_OPTIONS(type, in) \
+    {"sampler", \
+     PL_OPTION_COMPONENT, \
+     offsetof(type, in sampler), \
+     "null", \
+     "sampler", \
+     "which training samples an epoch has, and in which order; null: all of them, as " \
+     "shuffle says"}, \
+        {"shuffle", PL_OPTION_BOOL, offsetof(type, in shuffle), \
+         "true",    NULL,           "train in another order in each epoch"}, \
+    { \
+        "drop_last", PL_OPTION_BOOL, offsetof(type, in drop_last), "false", NULL, \
+            "drop the last training batch of an epoch, or of a bucket, when it is not " \
+            "full on every rank" \
+    }
+
+const pl_option_t pl_loader_table[] = {LOADER_OPTIONS(pl_loader_options_t, ),
+                                       PL_OPTIONS_END};
+
 const pl_option_t pl_data_table[] = {
     PL_TEXT(pl_data_options_t, package, "\"\"", NULL,
             "Debian package with the data, for the error of a missing file"),
@@ -129,10 +148,7 @@ const pl_option_t pl_data_table[] = {
              "share of the training data kept for validation"),
     PL_BOOL(pl_data_options_t, stratify, "false",
             "keep the proportions of the classes in the samples of val_split"),
-    PL_BOOL(pl_data_options_t, shuffle, "true", "train in another order in each epoch"),
-    PL_BOOL(pl_data_options_t, drop_last, "false",
-            "drop the last training batch of an epoch, or of a bucket, when it is not "
-            "full on every rank"),
+    LOADER_OPTIONS(pl_data_options_t, loader.),
     PL_INT(pl_data_options_t, prefetch, "4", "1..", "batches prepared ahead"),
     PL_INT(pl_data_options_t, buckets, "4", "1..8",
            "lengths that samples of different length are padded to; each is compiled"),

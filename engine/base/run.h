@@ -97,14 +97,22 @@ bool pl_trainer_is_elastic(const pl_trainer_options_t *trainer);
 /* Checks that the trainer's options do not contradict each other. */
 int pl_trainer_check(const pl_options_t *o, pl_error_t *err);
 
+/* How training samples are loaded: options of "data" that a strategy may change. */
+typedef struct pl_loader_options {
+    pl_choice_t sampler;                               /* [none: in order, or shuffled] */
+    bool shuffle;
+    bool drop_last;
+} pl_loader_options_t;
+
+extern const pl_option_t pl_loader_table[];
+
 /* "data": the options of the data connector, besides those of the data set. */
 typedef struct pl_data_options {
     const char *package;                     /* Debian package of the files  ["": none] */
     int64_t batch_size;                      /* samples per rank */
     double val_split;                        /* share of the training data */
     bool stratify;
-    bool shuffle;
-    bool drop_last;
+    pl_loader_options_t loader;
     int64_t prefetch;                             /* batches */
     int64_t buckets;                              /* lengths that samples are padded to */
     int64_t workers;                              /* threads */

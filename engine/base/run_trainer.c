@@ -133,7 +133,7 @@ void pl_trainer_expand(pl_trainer_options_t *t, pl_data_options_t *data)
 {
     if (t->overfit_batches.value > 0) {
         t->limit_train_batches = t->limit_val_batches = t->overfit_batches;
-        data->shuffle = false;
+        data->loader.shuffle = false;
     }
     if (t->global_batch_size)
         data->batch_size = t->global_batch_size / t->micro_shards;

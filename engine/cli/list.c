@@ -208,7 +208,7 @@ static void list_keys(void)
         {"module", "module"},       {"data", "dataset"},
         {"optimizer", "optimizer"}, {"scheduler", "scheduler"},
         {"averaging", "averaging"}, {"callbacks.0", "callback"},
-        {"loggers.0", "logger"},
+        {"loggers.0", "logger"},    {"data.sampler", "sampler"},
     };
     for (const cli_section_t *section = cli_sections; section->name; section++)
         if (!strchr(section->title, '.'))

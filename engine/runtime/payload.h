@@ -159,16 +159,17 @@ typedef struct pl_dataset {
     pl_object_t object;
     pl_instance_t component;                         /* pl_dataset_ops_t and its struct */
     pl_data_request_t request;
-    char *data_info;                       /* of the request  [none] */
-    pl_data_info_t info;                   /* written by the reader that opens it */
-    int64_t *length;                       /* [samples]  [no field varies] */
-    int64_t longest;                       /* largest length; 0: no field varies */
-    bool opened;                           /* open() was called, so close() is due */
-    int64_t *target;                       /* [samples] for a stratified split; written by
-                                              a reader  [none] */
-    bool sums;                             /* crc32c is requested */
-    bool summed;                           /* crc32c is set: the samples are in files */
-    uint32_t crc32c;                       /* of the parts that reader.c reads */
+    char *data_info;                         /* of the request  [none] */
+    pl_data_info_t info;                     /* written by the reader that opens it */
+    int64_t *length;                         /* [samples]  [no field varies] */
+    int64_t longest;                         /* largest length; 0: no field varies */
+    bool opened;                             /* open() was called, so close() is due */
+    bool is_drawn;                           /* a sampler would use the classes */
+    int64_t *target;                         /* [samples] classes, for a stratified split
+                                                and a sampler; by a reader  [none] */
+    bool sums;                               /* crc32c is requested */
+    bool summed;                             /* crc32c is set: the samples are in files */
+    uint32_t crc32c;                         /* of the parts that reader.c reads */
 } pl_dataset_t;
 
 /* Consumes the component, also on failure, and copies the request.  The last reference
