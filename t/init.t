@@ -70,6 +70,25 @@ json_lines_are_a_table_too() {
     is "$(sort -u <<<"$out" | tr '\n' ' ')" "high wide " "predictions are the names of the classes"
 }
 
+# Messages of ten words, most of which say nothing; two say which kind each is.
+messages_are_learnt_by_their_words() {
+    awk 'BEGIN { srand(5); print "text\tkind"
+                 for (i = 0; i < 240; i++) {
+                     spam = rand() < 0.4; text = ""
+                     for (k = 0; k < 8; k++) text = text " word" int(5000 * rand())
+                     printf "%s%s\t%s\n", spam ? "free prize" : "see you", text, spam ? "spam" : "ham" } }' >mail.tsv
+    try "$paceline" init mail.tsv
+    like "$out" '1 column of sentences: the most frequent words' "words are features"
+    like "$(<mail.json)" '"texts": "words"' "so says the run file"
+    try "$paceline" fit mail.tsv --set trainer.max_epochs=12
+    is "$status" 0 "fit succeeds"
+    ok "nearly all are classified" at_least "$(metric val_acc)" 0.95
+    like "$("$paceline" inspect runs/latest)" 'best' "the run stands for its best weights"
+    printf 'id\ttext\n1\tA FREE, free prize for somebody unknown\n2\tsee you at home\n' >more.tsv
+    try "$paceline" predict mail.json --set data.path=more.tsv --checkpoint runs/latest
+    is "$out" $'spam\nham' "other messages are classified by the same words"
+}
+
 the_target_can_be_chosen() {
     put_passengers
     try "$paceline" init passengers.csv --target Sex --output sex.json
@@ -156,6 +175,7 @@ run a_table_gets_a_run_file_with_reasons
 run fit_learns_from_a_table_alone trains
 run values_are_predicted_in_their_unit trains
 run json_lines_are_a_table_too trains
+run messages_are_learnt_by_their_words trains
 run the_target_can_be_chosen
 run embeddings_take_the_categories_of_the_data trains
 run what_is_no_data_is_refused

@@ -154,6 +154,55 @@ static void categories_may_be_indexes(void)
     rig_close(&rig);
 }
 
+/* Texts enough that they are no categories. */
+#define NOTES \
+    "ham,f1\nham,f2\nham,f3\nham,f4\nham,f5\nham,f6\nham,f7\nham,f8\nham,f9\n"
+
+static void texts_become_their_most_telling_words(void)
+{
+    const char *path = file_put_text(
+        "mail.csv", "kind,text\nspam,\"WIN cash, win cash now!\"\nham,see you now\n"
+                    "spam,cash for you\nham,see my dog\nham,\n" NOTES);
+    const char *more = file_put_text("more.csv", "kind,text\nham,See: cash (unseen)\n");
+    rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN,
+                         "{\"path\": \"%s\", \"fields\": {\"y\": \"kind\"}, "
+                         "\"texts\": \"words\", \"terms\": 3}",
+                         path);
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    ok(has_field(&rig, 0, "x", PL_F32, "3"), "as many terms as requested");
+    like(rig.info.data_info, "\"values\":.\"cash\",\"now\",\"see\".",
+         "the most frequent, those as frequent by their letters");
+    rig_read(&rig, INDEX(0, 1, 4));
+    const float *x = rig.field[0];
+    const double now = log(1 + 14 / 2.0), cash = (1 + log(2)) * now;
+    is_near(x[0], 4 * cash / hypot(cash, now), 1e-5,
+            "a word that occurs twice weighs more");
+    is_near(x[1], 4 * now / hypot(cash, now), 1e-5, "than one that occurs once");
+    ok(x[2] == 0 && x[3] == 0 && x[4] == x[5], "capital letters are as small ones");
+    ok(x[6] == 0 && x[7] == 0 && x[8] == 0, "an empty text has no words");
+    char options[512];
+    snprintf(options, sizeof options, "{\"path\": \"%s\", \"fields\": {\"y\": \"kind\"}}",
+             more);
+    rig_t other = rig_open_told(&pl_csv_dataset, PL_TEST, rig.info.data_info, options);
+    is_int(other.code, PL_OK, "opened: %s", other.err.text);
+    rig_read(&other, INDEX(0));
+    x = other.field[0];
+    ok(x[0] > 0 && x[1] == 0 && x[0] == x[2],
+       "other data has the words and weights of the training data");
+    rig_close(&other);
+    rig_close(&rig);
+    rig = rig_open(&pl_csv_dataset, PL_TRAIN,
+                   "{\"path\": \"%s\", \"label\": 0, \"texts\": \"words\", \"rare\": 1}",
+                   path);
+    like(rig.info.data_info, "\"see you\"", "pairs of words are terms, too");
+    rig_close(&rig);
+    path = file_put_text("bad.csv", "kind,text\na,one two\nb,\xff two\na,two\n" NOTES);
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN,
+                     "{\"path\": \"%s\", \"label\": 0, \"texts\": \"words\"}", path),
+            PL_EFORMAT, "bad.csv:3:[0-9]+: field 2 \\(text\\): .* is not UTF-8",
+            "other bytes");
+}
+
 static void dates_become_days_and_times_of_the_year(void)
 {
     const char *path = file_put_text("d.csv", "day,y\n2024-01-01,1.5\n2024-07-01,2.5\n"
@@ -278,6 +327,7 @@ int main(void)
     run(empty_cells_have_several_treatments);
     run(other_files_are_prepared_as_the_training_data);
     run(categories_may_be_indexes);
+    run(texts_become_their_most_telling_words);
     run(dates_become_days_and_times_of_the_year);
     run(whole_numbers_that_do_not_begin_at_0_are_named_classes);
     run(values_have_a_scale_in_the_data_info);

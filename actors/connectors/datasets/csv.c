@@ -64,7 +64,13 @@ static const pl_option_t csv_options[] = {
             "\"c\", for a module with embeddings such as mlp"),
     PL_INT(csv_dataset_t, rare, "2", "1..",
            "values of a category that occur fewer times in the training data are one "
-           "value, as are unknown ones later"),
+           "value, as are unknown ones later; words in fewer rows are left out"),
+    PL_WORD(csv_dataset_t, texts, "\"ignore\"", "ignore|words",
+            "columns of free texts: not used, or by their words and pairs of words, each "
+            "a feature that is larger the more often it occurs there and the fewer other "
+            "rows have it (tf-idf)"),
+    PL_INT(csv_dataset_t, terms, "1000", "1..100000",
+           "most words and pairs of words that are features, for each column of texts"),
     PL_BOOL(csv_dataset_t, standardize, "true",
             "scale each number to mean 0 and deviation 1"),
     PL_OPTIONS_END,
@@ -385,8 +391,10 @@ static int csv_read(const void *self, const pl_read_request_t *request,
 static void csv_close(void *self)
 {
     csv_dataset_t *csv = self;
-    for (int k = 0; csv->recipe && k < csv->sources; k++)
+    for (int k = 0; csv->recipe && k < csv->sources; k++) {
         json_decref(csv->recipe[k].values);
+        json_decref(csv->recipe[k].weights);
+    }
     pl_free(csv->recipe);
     pl_free(csv->moments);
     pl_free(csv->use);

@@ -1,5 +1,6 @@
 /* csv_parts.h - the table that csv.c (the data set), csv_columns.c (the uses of columns),
- * csv_target.c (the target) and csv_recipe.c (how columns become numbers) share */
+ * csv_target.c (the target), csv_recipe.c (how columns become numbers) and csv_words.c
+ * (free texts) share */
 #ifndef PL_DATASETS_CSV_PARTS_H
 #define PL_DATASETS_CSV_PARTS_H
 
@@ -43,7 +44,13 @@ typedef enum csv_missing {
 /* The use of a column; 0 and more: its place among the columns of further fields. */
 enum { FOR_FEATURE = -1, FOR_TARGET = -2, FOR_NOTHING = -3 };
 
-typedef enum csv_kind { KIND_NUMBER, KIND_CATEGORY, KIND_DATE, KIND_TEXT } csv_kind_t;
+typedef enum csv_kind {
+    KIND_NUMBER,
+    KIND_CATEGORY,
+    KIND_DATE,
+    KIND_TEXT,                                              /* not used */
+    KIND_WORDS                                              /* texts by their words */
+} csv_kind_t;
 
 /* Features of a date behind its days: a sine and a cosine each. */
 enum { DATE_YEAR = 1, DATE_WEEK = 2, DATE_DAY = 4 };
@@ -57,8 +64,9 @@ typedef struct csv_recipe {
                                           empty */
     pl_date_order_t order;             /* date */
     int parts;                         /* date: bits of DATE_… */
-    json_t *values;                    /* category: {value: its place}; "": empty  [not a
-                                          category] */
+    json_t *values;                    /* category, words: {value or term: its place};
+                                          "": empty  [number, date, text] */
+    json_t *weights;                   /* words: [number for each term]  [not words] */
     bool other;                        /* category: a place for rare and unknown values */
     bool is_index;                     /* category: a number for an embedding */
     int frequent;                      /* category: place for an empty cell  [-1: the
@@ -69,11 +77,11 @@ typedef struct csv_recipe {
 typedef struct csv_dataset {
     const char *path, *delimiter, *comment, *used, *ignored, *missing_values;
     pl_csv_header_t header;
-    int decimal, categories;                                /* words of their options */
+    int decimal, categories, texts;                         /* words of their options */
     csv_target_t target;
     csv_missing_t missing;
     pl_texts_t others;                                     /* "weight": "column,column" */
-    int64_t skip_lines, label, ignore_index, rare;
+    int64_t skip_lines, label, ignore_index, rare, terms;
     bool standardize;
     pl_csv_t table;                                         /* while it is opened */
     int64_t rows;
@@ -154,11 +162,22 @@ int csv_find_recipes(csv_dataset_t *csv, const json_t *data_info, pl_error_t *er
 int csv_prepare(csv_dataset_t *csv, const pl_data_split_t *split, const json_t *data_info,
                 pl_error_t *err);
 
+/* Adds 1 to the count of a text; not 0: no memory. */
+int csv_count_text(json_t *counts, const char *text);
+
 /* The moments of numbers [rows] of the rows to train on; `fill` stands for NAN. */
 pl_moments_t csv_measure(const csv_dataset_t *csv, const pl_data_split_t *split,
                          const double *value, double fill);
 
 /* The recipes for the data info; NULL with PL_OK: all columns are plain numbers. */
 int csv_recipes(const csv_dataset_t *csv, json_t **recipes_p, pl_error_t *err);
+
+/* ---- csv_words.c ---- */
+
+/* Learns the terms of source k from the rows to train on, and their weights. */
+int csv_learn_words(const csv_dataset_t *csv, const pl_data_split_t *split, int k,
+                    pl_error_t *err);
+/* Fills its features, which begin at `at` and are 0. */
+int csv_fill_words(csv_dataset_t *csv, int k, int at, pl_error_t *err);
 
 #endif

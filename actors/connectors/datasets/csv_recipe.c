@@ -20,13 +20,13 @@
 #define CATEGORIES_MAX 1000
 #define CATEGORIES_FEW 10
 
-static const char *const kind_words[] = {"number", "category", "date", "text"};
+static const char *const kind_words[] = {"number", "category", "date", "text",
+                                         "words"};
 static const char *const order_words[] = {"year first", "day first", "month first"};
 
 /* ---- Kinds ---- */
 
-/* Adds 1 to the count of a text. */
-static int count_text(json_t *counts, const char *text)
+int csv_count_text(json_t *counts, const char *text)
 {
     json_t *known = json_object_get(counts, text);
     return known ? json_integer_set(known, json_integer_value(known) + 1)
@@ -52,9 +52,9 @@ int csv_find_kind(const csv_dataset_t *csv, int column, csv_recipe_t *recipe,
         for (int k = 0; k < 3; k++)
             dates[k] += pl_date(cell, (pl_date_order_t)k, &number);
         if (json_object_size(counts) <= CATEGORIES_MAX)
-            failed = count_text(counts, cell);
+            failed = csv_count_text(counts, cell);
         if (!is_number && !failed && json_object_size(words) < 3)
-            failed = count_text(words, cell);
+            failed = csv_count_text(words, cell);
     }
     const int64_t distinct = (int64_t)json_object_size(counts);
     const bool few_words = json_object_size(words) < 3
@@ -95,7 +95,7 @@ static json_t *recipe_write(const csv_recipe_t *recipe)
         json = pl_json_with(json, "order", json_string(order_words[recipe->order]));
         json = pl_json_with(json, "parts", json_integer(recipe->parts));
     }
-    if (recipe->kind != KIND_CATEGORY)
+    if (recipe->kind != KIND_CATEGORY && recipe->kind != KIND_WORDS)
         return json;
     json_t *list = json_array();
     const char *value;
@@ -103,6 +103,8 @@ static json_t *recipe_write(const csv_recipe_t *recipe)
     json_object_foreach(recipe->values, value, place)
         list = pl_json_append(list, json_string(value));
     json = pl_json_with(json, "values", list);
+    if (recipe->kind == KIND_WORDS)
+        return pl_json_with(json, "weights", json_incref(recipe->weights));
     json = pl_json_with(json, "other", json_boolean(recipe->other));
     json = pl_json_with(json, "index", json_boolean(recipe->is_index));
     return pl_json_with(json, "frequent", json_integer(recipe->frequent));
@@ -140,6 +142,7 @@ static void recipe_measure(csv_recipe_t *recipe)
 {
     const int values = (int)json_object_size(recipe->values);
     recipe->width = recipe->kind == KIND_TEXT       ? 0
+                    : recipe->kind == KIND_WORDS    ? values
                     : recipe->kind != KIND_CATEGORY ? 1 + recipe->indicator
                     : recipe->is_index              ? 0
                                                     : values + recipe->other;
@@ -151,7 +154,7 @@ static void recipe_measure(csv_recipe_t *recipe)
 static int recipe_read(csv_recipe_t *recipe, const json_t *json, pl_error_t *err)
 {
     const json_t *fill = json_object_get(json, "fill"), *frequent;
-    const int kind = word_of(json, "kind", kind_words, 4);
+    const int kind = word_of(json, "kind", kind_words, 5);
     *recipe =
         (csv_recipe_t){.kind = (csv_kind_t)kind,
                        .fill = fill ? json_number_value(fill) : NAN,
@@ -166,7 +169,7 @@ static int recipe_read(csv_recipe_t *recipe, const json_t *json, pl_error_t *err
         if (order < 0 || recipe->parts < 0 || recipe->parts > 7)
             return PL_EFORMAT;
     }
-    if (kind == KIND_CATEGORY) {
+    if (kind == KIND_CATEGORY || kind == KIND_WORDS) {
         size_t k;
         json_t *value;
         recipe->values = json_object();
@@ -185,6 +188,16 @@ static int recipe_read(csv_recipe_t *recipe, const json_t *json, pl_error_t *err
             || json_object_size(recipe->values)
                    != json_array_size(json_object_get(json, "values")))
             return PL_EFORMAT;
+    }
+    if (kind == KIND_WORDS) {
+        size_t k;
+        json_t *weight;
+        recipe->weights = json_incref(json_object_get(json, "weights"));
+        if (json_array_size(recipe->weights) != json_object_size(recipe->values))
+            return PL_EFORMAT;
+        json_array_foreach(recipe->weights, k, weight)
+            if (!json_is_number(weight))
+                return PL_EFORMAT;
     }
     recipe_measure(recipe);
     return PL_OK;
@@ -212,6 +225,8 @@ int csv_find_recipes(csv_dataset_t *csv, const json_t *data_info, pl_error_t *er
             *recipe = (csv_recipe_t){.fill = NAN, .frequent = -1, .width = 1};
         else
             code = csv_find_kind(csv, csv->from[k], recipe, err);
+        if (!data_info && recipe->kind == KIND_TEXT && csv->texts == 1)
+            recipe->kind = KIND_WORDS;
         if (code)
             return code == PL_EFORMAT ? pl_fail(err, code,
                                                 "%s: the training data has no recipe for "
@@ -222,7 +237,7 @@ int csv_find_recipes(csv_dataset_t *csv, const json_t *data_info, pl_error_t *er
         if (recipe->kind == KIND_TEXT && !data_info)
             csv_log(csv, PL_LOG_INFO,
                     "field %s is not used: its texts are neither numbers nor dates, and "
-                    "too many for categories",
+                    "too many for categories; \"texts\": \"words\" uses their words",
                     csv_column_text(csv, csv->from[k], text));
         /* Files without names are matched by position, so the column stays. */
         if (recipe->kind == KIND_TEXT && csv->table.name)
@@ -339,7 +354,7 @@ static int learn_values(const csv_dataset_t *csv, const pl_data_split_t *split, 
             json_decref(counts);
             return csv_wrong_cell(csv, row, csv->from[k], "UTF-8", err);
         }
-        failed = count_text(counts, cell);
+        failed = csv_count_text(counts, cell);
     }
     recipe->values = json_object();
     recipe->is_index = csv->categories == 1;
@@ -457,7 +472,7 @@ static int refuse_empty(const csv_dataset_t *csv, int k, pl_error_t *err)
 {
     const csv_recipe_t *recipe = &csv->recipe[k];
     const bool is_category = recipe->kind == KIND_CATEGORY;
-    if (recipe->kind == KIND_TEXT
+    if (recipe->kind == KIND_TEXT || recipe->kind == KIND_WORDS
         || (is_category && (recipe->frequent >= 0 || json_object_get(recipe->values, "")))
         || (is_category && csv->missing != MISSING_ERROR)
         || (!is_category && !isnan(recipe->fill)))
@@ -544,6 +559,8 @@ int csv_prepare(csv_dataset_t *csv, const pl_data_split_t *split, const json_t *
             learn_parts(csv, value, recipe);
         if (!data_info && recipe->kind == KIND_CATEGORY)
             code = learn_values(csv, split, k, err);
+        if (!data_info && recipe->kind == KIND_WORDS)
+            code = csv_learn_words(csv, split, k, err);
         if (!code)
             code = refuse_empty(csv, k, err);
     }
@@ -559,6 +576,8 @@ int csv_prepare(csv_dataset_t *csv, const pl_data_split_t *split, const json_t *
             csv->index_values += recipe->is_index
                                      ? (int64_t)json_object_size(recipe->values) + 1
                                      : 0;
+        } else if (recipe->kind == KIND_WORDS) {
+            code = csv_fill_words(csv, k, at, err);
         } else if (recipe->kind != KIND_TEXT
                    && !(code = read_numbers(csv, k, value, err))) {
             if (!data_info && csv->standardize)

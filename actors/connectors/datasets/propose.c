@@ -25,12 +25,17 @@ typedef struct table_column {
     csv_kind_t kind;
     int64_t filled;                              /* cells */
     int64_t distinct;                            /* up to DISTINCT_MAX */
+    int64_t blanks;                              /* in all cells */
     bool whole;                                  /* all are whole numbers */
     bool counts;                                 /* each is one more than the one above */
     bool unused;
 } table_column_t;
 
 #define DISTINCT_MAX 1001
+
+/* Blanks in a text of some words; fewer are in names and addresses, whose words say
+ * little. */
+#define SENTENCE 5
 
 typedef struct proposal {
     json_t *run, *reasons;                                  /* NULL: out of memory */
@@ -95,6 +100,8 @@ static int look_at(proposal_t *p, int column, pl_error_t *err)
         c->counts = c->counts && is_number && (row == 0 || number == last + 1);
         last = number;
         c->filled += *cell != '\0';
+        for (const char *at = strchr(cell, ' '); at; at = strchr(at + 1, ' '))
+            c->blanks++;
         if (*cell && json_object_size(seen) < DISTINCT_MAX)
             json_object_set_new_nocheck(seen, cell, json_true());
     }
@@ -192,6 +199,11 @@ static bool tells_target(const proposal_t *p, int column)
     return tells;
 }
 
+static bool has_sentences(const table_column_t *c)
+{
+    return c->kind == KIND_TEXT && c->blanks >= SENTENCE * c->filled;
+}
+
 /* Finds columns that are of no use as features, and lists them. */
 static void find_unused(proposal_t *p, bool classes)
 {
@@ -210,7 +222,8 @@ static void find_unused(proposal_t *p, bool classes)
             continue;
         const char *why = c->distinct < 2                 ? "has one value"
                           : c->counts || is_id            ? "numbers the rows"
-                          : c->kind == KIND_TEXT          ? "has free texts"
+                          : c->kind == KIND_TEXT && !has_sentences(c)
+                              ? "has free texts of few words"
                           : classes && tells_target(p, k) ? "is the target in other words"
                                                           : NULL;
         if (!why || strlen(list) + length + 2 > sizeof list)
@@ -243,10 +256,18 @@ static void propose_training(proposal_t *p, int64_t samples, bool stops)
                 (long long)samples);
     give_reason(p, "trainer.max_epochs", "%lld step%s of %d rows are an epoch.",
                 (long long)steps, pl_plural(steps), batch);
-    if (stops)
-        set(p, "callbacks",
-            json_pack("[{s:s, s:s, s:i}]", "name", "early_stopping", "monitor",
-                      "val_loss", "patience", epochs > 20 ? 20 : 5));
+    if (!stops)
+        return;
+    const int patience = epochs > 20 ? 20 : 5;
+    set(p, "callbacks",
+        json_pack("[{s:s, s:s, s:i}, {s:s, s:s}]", "name", "early_stopping", "monitor",
+                  "val_loss", "patience", patience, "name", "model_checkpoint", "monitor",
+                  "val_loss"));
+    give_reason(p, "trainer.max_epochs",
+                "Training ends after %d epochs without a better val_loss. The run "
+                "directory stands for the weights of the best epoch: predict and test "
+                "take those.",
+                patience);
 }
 
 static void propose_target(proposal_t *p, bool classes)
@@ -274,7 +295,7 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
 {
     pl_csv_t *table = &p->csv.table;
     int64_t empty = 0;
-    int with_empty = 0, texts = 0;
+    int with_empty = 0, categories = 0, texts = 0;
     char first[100] = "", text[24];
     int code = csv_load(&p->csv, err);
     if (!code && table->rows < 2)
@@ -312,8 +333,9 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
     find_unused(p, classes);
     for (int k = 0; k < table->columns; k++) {
         const table_column_t *c = &p->column[k];
-        texts += !c->unused && k != p->target && c->kind == KIND_CATEGORY;
-        if (c->unused || c->filled == table->rows)
+        categories += !c->unused && k != p->target && c->kind == KIND_CATEGORY;
+        texts += !c->unused && c->kind == KIND_TEXT;
+        if (c->unused || c->kind == KIND_TEXT || c->filled == table->rows)
             continue;
         if (!with_empty++)
             snprintf(first, sizeof first, "%.90s", name_of(p, k, text));
@@ -328,10 +350,17 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
     else
         give_reason(p, "data.missing",
                     "No cell is empty; in other files the median stands for such cells.");
-    if (texts)
+    if (categories)
         give_reason(p, "data.name",
-                    "%d column%s of texts: each value is a feature of its own.", texts,
-                    pl_plural(texts));
+                    "%d column%s of texts: each value is a feature of its own.",
+                    categories, pl_plural(categories));
+    if (texts) {
+        set(p, "data.texts", json_string("words"));
+        give_reason(p, "data.texts",
+                    "%d column%s of sentences: the most frequent words and pairs of "
+                    "words are features.",
+                    texts, pl_plural(texts));
+    }
     give_reason(p, "module.name", "A network of two hidden layers predicts %s.",
                 classes ? "the class" : "the value");
     set(p, "module",
