@@ -154,6 +154,76 @@ static void categories_may_be_indexes(void)
     rig_close(&rig);
 }
 
+/* A database with a table and what `more` makes, by the program sqlite3 or Python's
+ * module; NULL: neither is installed. */
+static const char *put_database(const char *name, const char *more)
+{
+    static char path[400];
+    char command[2000];
+    char sql[400] = "CREATE TABLE [my flowers] (width REAL, kind TEXT, photo BLOB);"
+                    "INSERT INTO [my flowers] VALUES (0.1, 'a', x'00ff'), "
+                    "(NULL, 'b', NULL), (1e300, 'a', NULL), (2, 'b', NULL);";
+    strcat(sql, more);
+    snprintf(path, sizeof path, "%s", file_put_text(name, ""));
+    snprintf(command, sizeof command,
+             "sqlite3 '%s' \"%s\" 2>/dev/null || python3 -c \"import sqlite3, sys; "
+             "sqlite3.connect(sys.argv[1]).executescript(sys.argv[2])\" '%s' \"%s\" "
+             "2>/dev/null",
+             path, sql, path, sql);
+    return system(command) == 0 ? path : NULL;
+}
+
+#define FLOWERS "\"table\": \"my flowers\""
+#define WIDTHS "\"query\": \"SELECT width, kind FROM [my flowers] WHERE width < 9\""
+
+static void a_database_is_a_table(void)
+{
+    const char *path = put_database("flowers.db", "CREATE TABLE other (a INTEGER);");
+    if (!path) {
+        tap_skip("neither sqlite3 nor Python is installed");
+        return;
+    }
+    rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN,
+                         "{\"path\": \"%s\", \"standardize\": false, " WIDTHS "}", path);
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    ok(rig.info.samples == 2 && has_field(&rig, 0, "x", PL_F32, "1"),
+       "the rows of a query");
+    like(rig.info.data_info, "\"class_names\": .\"a\",\"b\".", "the classes are named");
+    rig_read(&rig, INDEX(0, 1));
+    const float *x = rig.field[0];
+    ok(x[0] == 0.1f && x[1] == 2, "numbers are as in the database");
+    rig_close(&rig);
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}", path), PL_EINVAL,
+            "flowers.db: the database has several tables: set \"table\" to one of my "
+            "flowers, other",
+            "a choice among tables");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\", " FLOWERS "}", path),
+            PL_EFORMAT, "flowers.db:1: \"photo\" is binary", "bytes");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN,
+                     "{\"path\": \"%s\", " FLOWERS ", " WIDTHS "}", path),
+            PL_EINVAL, "\"table\" or \"query\", not both", "two sources");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN,
+                     "{\"path\": \"%s\", \"query\": \"DELETE FROM other\"}", path),
+            PL_EINVAL, "flowers.db: \"query\" is one SELECT", "a change");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN,
+                     "{\"path\": \"%s\", \"query\": \"SELECT 1; SELECT 2\"}", path),
+            PL_EINVAL, "flowers.db: \"query\" is one SELECT", "two queries");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN,
+                     "{\"path\": \"%s\", \"query\": \"ATTACH 'x.db' AS x\"}", path),
+            PL_EINVAL, "flowers.db: \"query\" is one SELECT", "another file");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN,
+                     "{\"path\": \"%s\", \"table\": \"absent\"}", path),
+            PL_EFORMAT, "flowers.db: no such table: absent", "a table that is not there");
+    pl_error_t err = {0};
+    path = put_database("one.db", "UPDATE [my flowers] SET photo = 0");
+    char *run = pl_data_propose(path, "kind", &err);
+    like(run, "A SQLite table of 4 rows and 3 columns", "a run for its only table");
+    pl_text_free(run);
+    path = file_put_text("damaged.db", "SQLite format 3");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\", " FLOWERS "}", path),
+            PL_EINVAL, "damaged.db is no SQLite database", "options of databases");
+}
+
 /* Texts enough that they are no categories. */
 #define NOTES \
     "ham,f1\nham,f2\nham,f3\nham,f4\nham,f5\nham,f6\nham,f7\nham,f8\nham,f9\n"
@@ -328,6 +398,7 @@ int main(void)
     run(other_files_are_prepared_as_the_training_data);
     run(categories_may_be_indexes);
     run(texts_become_their_most_telling_words);
+    run(a_database_is_a_table);
     run(dates_become_days_and_times_of_the_year);
     run(whole_numbers_that_do_not_begin_at_0_are_named_classes);
     run(values_have_a_scale_in_the_data_info);

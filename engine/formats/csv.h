@@ -71,6 +71,16 @@ int pl_jsonl_read(const void *data, size_t size, const char *name, pl_csv_t *csv
 /* The same of a file, plain or compressed. */
 int pl_jsonl_load(const char *path, size_t limit, pl_csv_t *csv, pl_error_t *err);
 
+/* The file is a SQLite database, by its first bytes.  sqlite.c */
+bool pl_is_sqlite(const char *path);
+
+/* Reads a table or the rows of a query  ["" and "": its only table]; lines are rows from
+ * 1.  PL_ENOTFOUND: libsqlite3 is not installed; PL_EINVAL: a query that is not one
+ * SELECT, or several tables; PL_EFORMAT: more than `limit` bytes, damage, no such table
+ * or column. */
+int pl_sqlite_load(const char *path, const char *table, const char *query, size_t limit,
+                   pl_csv_t *csv, pl_error_t *err);
+
 void pl_csv_release(pl_csv_t *csv);
 
 /* The finite number in a cell; false if it is none. */

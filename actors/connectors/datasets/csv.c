@@ -20,7 +20,11 @@
 static const pl_option_t csv_options[] = {
     PL_TEXT(csv_dataset_t, path, NULL, NULL,
             "the file, plain, gzip or Zstandard; JSON Lines if it ends with .jsonl or "
-            ".ndjson"),
+            ".ndjson; a SQLite database"),
+    PL_TEXT(csv_dataset_t, query, "\"\"", NULL,
+            "of a SQLite database: the SELECT whose rows are the table"),
+    {"table", PL_OPTION_TEXT, offsetof(csv_dataset_t, from_table), "\"\"", NULL,
+     "of a SQLite database: its table; \"\": the only one"},
     PL_WORD(csv_dataset_t, header, "\"auto\"", "auto|yes|no",
             "whether the first line has column names; auto: if none of its fields is a "
             "number, or most columns have numbers below it"),
@@ -152,7 +156,14 @@ int csv_load(csv_dataset_t *csv, pl_error_t *err)
     int code = csv_character(csv, "delimiter", csv->delimiter, &format.delimiter, err);
     if (!code)
         code = csv_character(csv, "comment", csv->comment, &format.comment, err);
-    if (!code && is_json_lines(csv->path))
+    if (!code && pl_is_sqlite(csv->path))
+        code = pl_sqlite_load(csv->path, csv->from_table, csv->query, pl_file_limit(),
+                              &csv->table, err);
+    else if (!code && (*csv->from_table || *csv->query))
+        code = pl_fail(err, PL_EINVAL,
+                       "%s is no SQLite database: remove \"table\" and \"query\"",
+                       csv->path);
+    else if (!code && is_json_lines(csv->path))
         code = pl_jsonl_load(csv->path, pl_file_limit(), &csv->table, err);
     else if (!code)
         code = pl_csv_load(csv->path, pl_file_limit(), &format, &csv->table, err);

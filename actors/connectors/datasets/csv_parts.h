@@ -76,6 +76,7 @@ typedef struct csv_recipe {
 
 typedef struct csv_dataset {
     const char *path, *delimiter, *comment, *used, *ignored, *missing_values;
+    const char *from_table, *query;                         /* of a database */
     pl_csv_header_t header;
     int decimal, categories, texts;                         /* words of their options */
     csv_target_t target;

@@ -314,6 +314,9 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
     if (ends_with(p->csv.path, ".jsonl") || ends_with(p->csv.path, ".ndjson"))
         give_reason(p, "data.name", "JSON Lines: %lld objects with %d fields.",
                     (long long)table->rows, table->columns);
+    else if (pl_is_sqlite(p->csv.path))
+        give_reason(p, "data.name", "A SQLite table of %lld rows and %d columns.",
+                    (long long)table->rows, table->columns);
     else
         give_reason(
             p, "data.name",
@@ -427,6 +430,8 @@ char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
                     .csv = {.path = path,
                             .delimiter = "",
                             .comment = "",
+                            .from_table = "",
+                            .query = "",
                             .missing_values = CSV_MISSING_VALUES,
                             .skip_lines = -1}};
     struct stat status;
