@@ -223,6 +223,34 @@ static void other_optimizers_equal_torch(void)
     check_steps(d, "rmsprop, centered, momentum", &pl_rmsprop_optimizer,
                 "{\"lr\": 0.01, \"momentum\": 0.8, \"eps\": 1e-2, \"centered\": true}",
                 0);
+    check_steps(d, "radam", &pl_radam_optimizer, "{\"lr\": 0.01}", 0);
+    check_steps(d, "radam, decay", &pl_radam_optimizer,
+                "{\"lr\": 0.01, \"beta1\": 0.8, \"beta2\": 0.95, \"eps\": 1e-4, "
+                "\"weight_decay\": 0.1}",
+                0);
+    check_steps(d, "radam, decoupled", &pl_radam_optimizer,
+                "{\"lr\": 0.01, \"beta2\": 0.99, \"weight_decay\": 0.1, "
+                "\"decoupled_weight_decay\": true}",
+                0);
+    check_steps(d, "nadam", &pl_nadam_optimizer, "{\"lr\": 0.01}", 0);
+    check_steps(d, "nadam, decay", &pl_nadam_optimizer,
+                "{\"lr\": 0.01, \"beta1\": 0.8, \"beta2\": 0.95, \"eps\": 1e-4, "
+                "\"weight_decay\": 0.1, \"momentum_decay\": 0.01}",
+                0);
+    check_steps(d, "nadam, decoupled", &pl_nadam_optimizer,
+                "{\"lr\": 0.01, \"weight_decay\": 0.1, "
+                "\"decoupled_weight_decay\": true}",
+                0);
+    check_steps(d, "adamax", &pl_adamax_optimizer, "{\"lr\": 0.01}", 0);
+    check_steps(d, "adamax, decay", &pl_adamax_optimizer,
+                "{\"lr\": 0.01, \"beta1\": 0.8, \"beta2\": 0.95, \"eps\": 1e-4, "
+                "\"weight_decay\": 0.1}",
+                0);
+    check_steps(d, "adafactor", &pl_adafactor_optimizer, "{\"lr\": 0.01}", 0);
+    check_steps(d, "adafactor, all", &pl_adafactor_optimizer,
+                "{\"lr\": 0.1, \"beta2_decay\": -0.5, \"eps1\": 0.015625, "
+                "\"eps2\": 0.5, \"d\": 2, \"weight_decay\": 0.1}",
+                0);
     check_steps(d, "lion", &pl_lion_optimizer, "{\"lr\": 0.0078125}", 0);
     check_steps(d, "lion, decay", &pl_lion_optimizer,
                 "{\"lr\": 0.0078125, \"beta1\": 0.8, \"beta2\": 0.95, "
@@ -270,6 +298,8 @@ static void a_schedule_may_cycle_the_momentum(void)
     check_cycle(d, "adam, one_cycle", &pl_adam_optimizer, "{\"lr\": 0.01}", "{}");
     check_cycle(d, "adamw, one_cycle", &pl_adamw_optimizer,
                 "{\"lr\": 0.01, \"weight_decay\": 0.1}", "{}");
+    check_cycle(d, "adamax, one_cycle", &pl_adamax_optimizer, "{\"lr\": 0.01}", "{}");
+    check_cycle(d, "radam, one_cycle", &pl_radam_optimizer, "{\"lr\": 0.01}", "{}");
     check_cycle(d, "rmsprop, one_cycle", &pl_rmsprop_optimizer, "{\"lr\": 0.01}",
                 "{\"three_phase\": true, \"base_momentum\": 0.5}");
     json_decref(d);

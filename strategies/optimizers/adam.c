@@ -41,24 +41,31 @@ void pl_adam_scalars(const void *self, uint64_t step, double scalar[PL_SCALARS])
     scalar[1] = 1 / sqrt(1 - pow(adam->beta2, (double)step));
 }
 
+pl_adam_means_t pl_adam_means(pl_graph_t *g, const pl_update_t *u, double beta1,
+                             double beta2, pl_node_t grad)
+{
+    pl_node_t mean = pl_add(g, pl_times_momentum(g, u, u->slot[0], beta1),
+                            pl_times_rest(g, u, grad, beta1));
+    pl_node_t square = pl_add(g, pl_scale(g, u->slot[1], beta2),
+                              pl_scale(g, pl_mul(g, grad, grad), 1 - beta2));
+    return (pl_adam_means_t){mean, square};
+}
+
 void pl_adam_step(pl_graph_t *g, const adam_t *adam, const pl_update_t *u, pl_node_t from,
                   pl_node_t grad)
 {
-    pl_node_t mean = pl_add(g, pl_times_momentum(g, u, u->slot[0], adam->beta1),
-                            pl_times_rest(g, u, grad, adam->beta1));
-    pl_node_t square = pl_add(g, pl_scale(g, u->slot[1], adam->beta2),
-                              pl_scale(g, pl_mul(g, grad, grad), 1 - adam->beta2));
-    pl_node_t max_square = square;
+    const pl_adam_means_t m = pl_adam_means(g, u, adam->beta1, adam->beta2, grad);
+    pl_node_t max_square = m.square;
     if (adam->amsgrad) {
-        max_square = pl_neg(g, pl_minimum(g, pl_neg(g, u->slot[2]), pl_neg(g, square)));
+        max_square = pl_neg(g, pl_minimum(g, pl_neg(g, u->slot[2]), pl_neg(g, m.square)));
         pl_assign(g, u->slot[2], max_square);
     }
     pl_node_t root = pl_add(g, pl_mul(g, pl_sqrt(g, max_square), u->scalar[1]),
                             pl_scalar(g, adam->eps));
     pl_node_t rate = pl_mul(g, u->lr, u->scalar[0]);
-    pl_assign(g, u->param, pl_sub(g, from, pl_div(g, pl_mul(g, mean, rate), root)));
-    pl_assign(g, u->slot[0], mean);
-    pl_assign(g, u->slot[1], square);
+    pl_assign(g, u->param, pl_sub(g, from, pl_div(g, pl_mul(g, m.mean, rate), root)));
+    pl_assign(g, u->slot[0], m.mean);
+    pl_assign(g, u->slot[1], m.square);
 }
 
 static void adam_update(pl_graph_t *g, const void *self, const pl_update_t *u)

@@ -20,11 +20,15 @@ enum { GROUP_SCALARS = 1 + PL_SCALARS };
 _Static_assert(PL_SCALAR_REST < PL_STEP_SCALARS, "there are scalars for all");
 
 const pl_registration_t pl_optimizer_components[] = {
+    {"optimizer", &pl_adafactor_optimizer},
     {"optimizer", &pl_adagrad_optimizer},
     {"optimizer", &pl_adam_optimizer},
+    {"optimizer", &pl_adamax_optimizer},
     {"optimizer", &pl_adamw_optimizer},
     {"optimizer", &pl_lion_optimizer},
     {"optimizer", &pl_muon_optimizer},
+    {"optimizer", &pl_nadam_optimizer},
+    {"optimizer", &pl_radam_optimizer},
     {"optimizer", &pl_rmsprop_optimizer},
     {"optimizer", &pl_sgd_optimizer},
     {"averaging", &pl_ema_averaging},

@@ -19,8 +19,9 @@
 /* A strategy's region: norms of blocks of the gradients, of all ranks. */
 #define PL_REGION_NORMS ((pl_region_t)(PL_REGION_STRATEGY0 + 1))
 
-extern const pl_optimizer_ops_t pl_adagrad_optimizer, pl_adam_optimizer,
-    pl_adamw_optimizer, pl_lion_optimizer, pl_muon_optimizer, pl_rmsprop_optimizer,
+extern const pl_optimizer_ops_t pl_adafactor_optimizer, pl_adagrad_optimizer,
+    pl_adam_optimizer, pl_adamax_optimizer, pl_adamw_optimizer, pl_lion_optimizer,
+    pl_muon_optimizer, pl_nadam_optimizer, pl_radam_optimizer, pl_rmsprop_optimizer,
     pl_sgd_optimizer;
 extern const pl_averaging_ops_t pl_ema_averaging, pl_swa_averaging;
 extern const pl_scheduler_ops_t pl_constant_scheduler, pl_cosine_restarts_scheduler,
@@ -143,7 +144,7 @@ pl_node_t pl_decayed_param(pl_graph_t *g, const pl_update_t *u, double weight_de
 void pl_scaling_step(pl_graph_t *g, const pl_model_t *model, pl_node_t loss,
                      pl_node_t norm);
 
-/* ---- adam.c: shared by Adam, AdamW and Muon ---- */
+/* ---- adam.c: shared by Adam, AdamW, Muon, NAdam and RAdam ---- */
 
 typedef struct adam {
     double lr, beta1, beta2, eps, weight_decay;
@@ -152,6 +153,13 @@ typedef struct adam {
 
 int pl_adam_slots(const void *self);
 void pl_adam_scalars(const void *self, uint64_t step, double scalar[PL_SCALARS]);
+
+/* The next means of the gradient and of its square, from those in slots 0 and 1. */
+typedef struct pl_adam_means {
+    pl_node_t mean, square;
+} pl_adam_means_t;
+pl_adam_means_t pl_adam_means(pl_graph_t *g, const pl_update_t *u, double beta1,
+                             double beta2, pl_node_t grad);
 
 /* Updates the moments by grad and assigns `from` - lr times the bias-corrected step
  * to the parameter. */
