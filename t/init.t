@@ -89,6 +89,22 @@ messages_are_learnt_by_their_words() {
     is "$out" $'spam\nham' "other messages are classified by the same words"
 }
 
+arrays_of_numpy_get_a_run_file() {
+    cp "$srcdir/t/data/shapes.npz" points.npz
+    try "$paceline" init points.npz
+    like "$out" 'Arrays of NumPy with 100 samples' "an archive is described"
+    like "$(<points.json)" '"y": "points.npz:y"' "its target is found"
+    try "$paceline" fit points.json --set trainer.max_epochs=30
+    ok "fit learns from it" at_least "$(metric val_acc)" 0.8
+    try "$paceline" init points.npz --target z --output z.json
+    is "$status" 2 "an array that is not there"
+    like "$err" 'points.npz: there is no array "z"; there are x, y' "is named"
+    cp "$srcdir/t/data/numpy.npy" x.npy
+    try "$paceline" init x.npy
+    is "$status" 2 "a file without targets"
+    like "$err" 'npy: No such file' "the missing file is named"
+}
+
 the_target_can_be_chosen() {
     put_passengers
     try "$paceline" init passengers.csv --target Sex --output sex.json
@@ -174,6 +190,7 @@ a_missing_library_is_named() {
 run a_table_gets_a_run_file_with_reasons
 run fit_learns_from_a_table_alone trains
 run values_are_predicted_in_their_unit trains
+run arrays_of_numpy_get_a_run_file trains
 run json_lines_are_a_table_too trains
 run messages_are_learnt_by_their_words trains
 run the_target_can_be_chosen

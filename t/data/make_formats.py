@@ -24,6 +24,8 @@ write_npy(here / "numpy.npy", floats)
 write_npy(here / "numpy_v3.npy", np.array([-1, 2**62, 0, 7], dtype="<i8"), version=(3, 0))
 np.savez(here / "numpy.npz", x=floats, labels=np.array([3, 1], dtype="<i8"))
 np.savez_compressed(here / "numpy_packed.npz", x=floats, zeros=np.zeros(500, dtype="u1"))
+points = np.random.default_rng(3).normal(size=(100, 2)).astype("<f4")
+np.savez_compressed(here / "shapes.npz", x=points, y=(points[:, 0] > points[:, 1]).astype("u1"))
 save_file({"weight": floats, "bias": np.array([1, 2, 3], dtype="<i8"), "empty": np.zeros((0, 4), "<f8"),
            "half": np.array([1, 2], dtype="<f2"), "flag": np.array([7], dtype="u1")},
           here / "python.safetensors", metadata={"format": "np", "made by": "tést \"quoted\"\n"})

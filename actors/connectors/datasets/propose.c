@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/json_path.h"
 #include "base/json_text.h"
+#include "formats/array.h"
 
 #define STEPS 4000
 
@@ -374,6 +375,82 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
     return PL_OK;
 }
 
+/* ---- Arrays ---- */
+
+/* Loads an array by one of its usual names, or as the caller names it; *path becomes what
+ * the run file says, from pl_text(). */
+static int find_array(const char *data, const char *given, const char *const usual[],
+                      char **path, pl_array_t *array, pl_error_t *err)
+{
+    const char *slash = strrchr(data, '/');
+    const int folder = slash ? (int)(slash - data) + 1 : 0;
+    int code = PL_ENOTFOUND;
+    for (int k = 0; code == PL_ENOTFOUND && (given ? k == 0 : usual[k] != NULL); k++) {
+        const char *name = given ? given : usual[k];
+        pl_text_free(*path);
+        if (ends_with(data, ".npz")) {
+            *path = pl_text("%s:%s", data, name);
+            code = pl_npz_load(data, name, pl_file_limit(), array, err);
+        } else {
+            *path = pl_text("%.*s%s%s", *name == '/' ? 0 : folder, data, name,
+                            ends_with(name, ".npy") ? "" : ".npy");
+            code = *path ? pl_npy_load(*path, pl_file_limit(), array, err) : PL_ENOMEM;
+        }
+    }
+    if (!*path && !code)
+        pl_array_release(array);
+    return *path ? code : pl_no_memory(err);
+}
+
+/* Arrays of NumPy: x and the target y, in an archive or in two files. */
+static int propose_arrays(proposal_t *p, const char *path, const char *target,
+                          pl_error_t *err)
+{
+    static const char *const xs[] = {"x", "X", "x_train", "images", "data", NULL},
+                             *const ys[] = {"y",      "Y",      "y_train",
+                                            "labels", "target", NULL};
+    pl_array_t x = {0}, y = {0};
+    char *x_path = NULL, *y_path = NULL;
+    const bool is_archive = ends_with(path, ".npz");
+    const char *slash = strrchr(path, '/');
+    int code = find_array(path, is_archive ? NULL : slash ? slash + 1 : path, xs, &x_path,
+                          &x, err);
+    if (!code)
+        code = find_array(path, target, ys, &y_path, &y, err);
+    if (!code
+        && (x.shape.rank < 1 || y.shape.rank < 1 || x.shape.dim[0] != y.shape.dim[0]
+            || x.shape.dim[0] < 2))
+        code = pl_fail(err, PL_EFORMAT,
+                       "%s and %s do not have the same number of samples, at least 2, on "
+                       "their first axis: name the target by --target",
+                       x_path, y_path);
+    const bool whole = y.dtype == PL_U8 || y.dtype == PL_I32 || y.dtype == PL_I64;
+    if (!code) {
+        const long long samples = (long long)x.shape.dim[0];
+        set(p, "data", json_pack("{s:s, s:s, s:s}", "name", "npy", "x", x_path, "y",
+                                 y_path));
+        give_reason(p, "data.name", "Arrays of NumPy with %lld samples.", samples);
+        give_reason(p, "data.y",
+                    whole ? "The target has whole numbers, so they are classes; floats "
+                            "would be values."
+                          : "The target has floats, so they are values.");
+        give_reason(p, "module.name", "A network of two hidden layers predicts %s.",
+                    whole ? "the class" : "the value");
+        give_reason(p, "module.norm",
+                    "Arrays come as they are, so layers are normalised within a sample.");
+        set(p, "module",
+            json_pack("{s:s, s:[i,i], s:s}", "name", "mlp", "hidden",
+                      samples < 1000 ? 64 : 128, samples < 1000 ? 32 : 64, "norm",
+                      "layer"));
+        propose_training(p, samples, true);
+    }
+    pl_array_release(&x);
+    pl_array_release(&y);
+    pl_text_free(x_path);
+    pl_text_free(y_path);
+    return code;
+}
+
 /* ---- Other data ---- */
 
 static bool is_there(const char *folder, const char *name)
@@ -443,6 +520,8 @@ char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
         code = propose_folder(&p, path, err);
     else if ((ends_with(path, ".txt") || ends_with(path, ".bin")) && !target)
         propose_text(&p, path);
+    else if (ends_with(path, ".npy") || ends_with(path, ".npz"))
+        code = propose_arrays(&p, path, target, err);
     else
         code = propose_table(&p, target, err);
     pl_csv_release(&p.csv.table);
