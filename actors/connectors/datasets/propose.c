@@ -466,7 +466,12 @@ static int propose_folder(proposal_t *p, const char *path, pl_error_t *err)
 {
     if (!is_there(path, "train-images-idx3-ubyte")
         && !is_there(path, "train-images-idx3-ubyte.gz"))
-        return pl_pictures_propose(path, &p->run, &p->reasons, err);
+        return pl_pictures_propose(path, &p->run, &p->reasons, err) == PL_OK
+                   ? PL_OK
+                   : pl_error_prefix(err,
+                                     "%s is a folder without train-images-idx3-ubyte, so "
+                                     "it is read as pictures in folders of classes",
+                                     path);
     set(p, "data",
         json_pack("{s:s, s:s, s:f, s:i}", "name", "idx", "path", path, "val_split", 0.1,
                   "batch_size", 128));
@@ -514,7 +519,9 @@ char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
     struct stat status;
     int code = PL_OK;
     char *text = NULL;
-    if (stat(path, &status) != 0)
+    if (pl_require(path, "a path of data", err) != PL_OK)
+        code = PL_EINVAL;
+    else if (stat(path, &status) != 0)
         code = pl_fail(err, PL_ENOTFOUND, "%s: %m", path);
     else if (S_ISDIR(status.st_mode))
         code = propose_folder(&p, path, err);
