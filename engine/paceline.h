@@ -1141,7 +1141,12 @@ PL_API void pl_output(pl_graph_t *g, const char *name, pl_node_t x);
     X(RECALL, "share of the samples of a class that were predicted as it") \
     X(F1, "harmonic mean of precision and recall") \
     X(AUROC, "area under the curve of true against false positives") \
-    X(AVERAGE_PRECISION, "precision at each recall, weighted by the recall gained")
+    X(AVERAGE_PRECISION, "precision at each recall, weighted by the recall gained") \
+    X(SPECIFICITY, "share of other classes' samples that were not predicted as it") \
+    X(JACCARD, "share of the samples of a class or predicted as it that are both") \
+    X(MCC, "Matthews' correlation of classes and predictions") \
+    X(KAPPA, "Cohen's kappa: agreement beyond the one of independent predictions") \
+    X(EXPLAINED_VARIANCE, "1 - variance of y - x / variance of y")
 
 typedef enum pl_metric_kind {
 #define PL_X(name, help) PL_METRIC_##name,
@@ -1646,6 +1651,15 @@ PL_API pl_metric_t pl_recall(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                              const pl_classes_options_t *options);
 PL_API pl_metric_t pl_f1(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                          const pl_classes_options_t *options);
+PL_API pl_metric_t pl_specificity(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                                  const pl_classes_options_t *options);
+PL_API pl_metric_t pl_jaccard(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                              const pl_classes_options_t *options);
+/* Of all classes together; average is not used. 0 if there is no second class. */
+PL_API pl_metric_t pl_mcc(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                          const pl_classes_options_t *options);
+PL_API pl_metric_t pl_cohen_kappa(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                                  const pl_classes_options_t *options);
 /* Confusion matrix: a list of C lists; average is not used. */
 PL_API pl_metric_t pl_confusion_matrix(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                                        const pl_classes_options_t *options);
@@ -1669,6 +1683,13 @@ PL_API pl_metric_t pl_average_precision(pl_graph_t *g, pl_node_t scores,
 PL_API pl_metric_t pl_rmse(pl_graph_t *g, pl_node_t x, pl_node_t target);
 PL_API pl_metric_t pl_mae(pl_graph_t *g, pl_node_t x, pl_node_t target);
 PL_API pl_metric_t pl_r2(pl_graph_t *g, pl_node_t x, pl_node_t target);
+/* As r2, but a constant difference does not count. */
+PL_API pl_metric_t pl_explained_variance(pl_graph_t *g, pl_node_t x, pl_node_t target);
+/* Means of |x - target| / |target|, of 2 |x - target| / (|x| + |target|) (a denominator
+ * is at least 1.17e-6), and of (log(1 + x) - log(1 + target))^2. As torchmetrics'. */
+PL_API pl_metric_t pl_mape(pl_graph_t *g, pl_node_t x, pl_node_t target);
+PL_API pl_metric_t pl_smape(pl_graph_t *g, pl_node_t x, pl_node_t target);
+PL_API pl_metric_t pl_msle(pl_graph_t *g, pl_node_t x, pl_node_t target);
 /* Perplexity of a loss in nats per token, such as pl_cross_entropy(). */
 PL_API pl_metric_t pl_perplexity(pl_loss_t loss);
 /* Bits per byte of such a loss, for tokens of bytes_per_token bytes on average. */

@@ -537,7 +537,7 @@ static void draw_metric(void)
     const pl_cross_entropy_options_t *given = drawn_one_in(2) ? NULL : &entropy;
     const pl_bce_options_t bce = {.positive_weights = drawn_one_in(2) ? NULL : &w,
                                   .weights = drawn_one_in(2) ? NULL : &w};
-    switch (drawn_below(25)) {
+    switch (drawn_below(33)) {
     case 24: m = pl_nll(g, a(), a(), given); break;
     case 17: m = pl_l1(g, a(), a()); break;
     case 18: m = pl_huber(g, a(), a(), drawn_double()); break;
@@ -562,6 +562,14 @@ static void draw_metric(void)
     case 13: m = pl_average_precision(g, a(), a(), drawn_int64(), &classes); break;
     case 14: m = pl_rmse(g, a(), a()); break;
     case 15: m = pl_perplexity(pl_pair(a(), a())); break;
+    case 25: m = pl_specificity(g, a(), a(), drawn_one_in(2) ? NULL : &classes); break;
+    case 26: m = pl_jaccard(g, a(), a(), drawn_one_in(2) ? NULL : &classes); break;
+    case 27: m = pl_mcc(g, a(), a(), drawn_one_in(2) ? NULL : &classes); break;
+    case 28: m = pl_cohen_kappa(g, a(), a(), drawn_one_in(2) ? NULL : &classes); break;
+    case 29: m = pl_explained_variance(g, a(), a()); break;
+    case 30: m = pl_mape(g, a(), a()); break;
+    case 31: m = pl_smape(g, a(), a()); break;
+    case 32: m = pl_msle(g, a(), a()); break;
     default: m = pl_pair(a(), a()); break;
     }
     if (drawn_one_in(2))

@@ -90,7 +90,7 @@ static void the_data_connector_gets_the_general_keys_and_the_data_set_the_others
                                  "\"path\": \"here\", \"val_split\": 0.1}}");
     is_int(pl_options_general(o, "data", pl_data_table, &data, &binding, &err), PL_OK,
            "bound");
-    ok(data.batch_size == 64 && data.val_split == 0.1 && data.shuffle
+    ok(data.batch_size == 64 && data.val_split == 0.1 && data.loader.shuffle
            && data.prefetch == 4 && data.workers == 1,
        "right");
     pl_binding_free(binding);

@@ -45,6 +45,8 @@ static void log_averages(pl_graph_t *g, pl_node_t logits, pl_node_t scores, pl_n
             {"precision", pl_precision(g, logits, y, &o)},
             {"recall", pl_recall(g, logits, y, &o)},
             {"f1", pl_f1(g, logits, y, &o)},
+            {"jaccard", pl_jaccard(g, logits, y, &o)},
+            {"specificity", pl_specificity(g, logits, y, &o)},
             {"auroc", pl_auroc(g, scores, y, bins, &o)},
             {"ap", pl_average_precision(g, scores, y, bins, &o)},
         };
@@ -72,6 +74,13 @@ static void describe(pl_graph_t *g)
     pl_log(g, "rmse", pl_rmse(g, x, target), PL_ON_EPOCH);
     pl_log(g, "mae", pl_mae(g, x, target), PL_ON_EPOCH);
     pl_log(g, "r2", pl_r2(g, x, target), PL_ON_EPOCH);
+    pl_log(g, "explained", pl_explained_variance(g, x, target), PL_ON_EPOCH);
+    pl_node_t far = pl_add(g, pl_abs(g, target), pl_scalar(g, 1));
+    pl_log(g, "mape", pl_mape(g, x, far), PL_ON_EPOCH);
+    pl_log(g, "smape", pl_smape(g, x, target), PL_ON_EPOCH);
+    pl_log(g, "msle", pl_msle(g, pl_abs(g, x), pl_abs(g, target)), PL_ON_EPOCH);
+    pl_log(g, "mcc", pl_mcc(g, logits, y, &o), PL_ON_EPOCH);
+    pl_log(g, "kappa", pl_cohen_kappa(g, logits, y, &o), PL_ON_EPOCH);
     pl_log(g, "perplexity", pl_perplexity(loss), PL_ON_EPOCH);
     pl_log(g, "bits", pl_bits_per_byte(g, loss, 1.25), PL_ON_EPOCH);
     log_averages(g, logits, scores, y);
@@ -250,10 +259,10 @@ static void classes_without_samples_count_once_they_are_predicted(void)
     static const struct {
         pl_metric_kind_t kind;
         double want;
-    } all[] = {{PL_METRIC_ACCURACY, 0.375},
-               {PL_METRIC_PRECISION, 0.5},
-               {PL_METRIC_RECALL, 0.375},
-               {PL_METRIC_F1, 3.0 / 7}};
+    } all[] = {{PL_METRIC_ACCURACY, 0.375}, {PL_METRIC_PRECISION, 0.5},
+               {PL_METRIC_RECALL, 0.375},   {PL_METRIC_F1, 3.0 / 7},
+               {PL_METRIC_JACCARD, 0.375},  {PL_METRIC_SPECIFICITY, 0.375},
+               {PL_METRIC_MCC, 0},          {PL_METRIC_KAPPA, 0}};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
         const pl_metric_sums_t sums = {all[k].kind, PL_MACRO, confusion, 9, 3};
         json_t *value = NULL;

@@ -17,16 +17,12 @@
 
 /* ---- the value of a metric ---- */
 
-/* Sums of 1, y, y^2, (x - y)^2; those of y and y^2 are in parts.  The sum of (y - c)^2 is
- * the sum of y^2 - 2 c y + c^2, with the mean as c; it counts as 0 where the parts, 96
- * bits, cannot tell it from 0. */
-static double r2_of(const pl_metric_sums_t *m)
+/* The sum of (y - mean)^2 from sums of y and y^2 in parts: the sum of y^2 - 2 c y + c^2
+ * with the mean as c.  It counts as 0 where the parts, 96 bits, cannot tell it from 0. */
+static double squares_around_mean(double count, const double *y)
 {
-    const double count = m->sum[0], *y = m->sum + 1, *squares = y + PL_COMPENSATED_PARTS,
-                 errors = squares[PL_COMPENSATED_PARTS];
+    const double *squares = y + PL_COMPENSATED_PARTS;
     pl_compensated_sum_t sum = {0}, around = {0}, square = {0};
-    if (count < 2)
-        return NAN;
     for (int k = 0; k < PL_COMPENSATED_PARTS; k++)
         pl_compensated_add(&sum, y[k]);
     const double mean = pl_compensated_value(sum) / count;
@@ -38,19 +34,35 @@ static double r2_of(const pl_metric_sums_t *m)
     pl_compensated_add_product(&around, count, square.sum);
     pl_compensated_add_product(&around, count, square.rest);
     const double value = pl_compensated_value(around);
-    return value <= 0x1p-90 * squares[0] ? errors == 0 : 1 - errors / value;
+    return value <= 0x1p-90 * squares[0] ? 0 : value;
+}
+
+/* Sums of 1, y, y^2 and of (x - y)^2, or of x - y and its square in parts. */
+static double explained_of(const pl_metric_sums_t *m)
+{
+    const double count = m->sum[0], *y = m->sum + 1,
+                 *errors = y + 2 * (size_t)PL_COMPENSATED_PARTS;
+    if (count < 2)
+        return NAN;
+    const double left = m->kind == PL_METRIC_R2 ? *errors
+                                                : squares_around_mean(count, errors),
+                 all = squares_around_mean(count, y);
+    return all == 0 ? left == 0 : 1 - left / all;
 }
 
 /* Of one class, or of several together. */
 typedef struct counts {
     double right;                                   /* of the class and predicted as it */
     double predicted, there;                        /* predicted as it; of the class */
+    double all;
 } counts_t;
 
 /* Sums: [classes, classes], rows by the true class, columns by the predicted class. */
 static counts_t class_counts(const pl_metric_sums_t *m, size_t k)
 {
     counts_t c = {.right = m->sum[k * m->columns + k]};
+    for (size_t i = 0; i < m->count; i++)
+        c.all += m->sum[i];
     for (size_t i = 0; i < m->columns; i++) {
         c.there += m->sum[k * m->columns + i];
         c.predicted += m->sum[i * m->columns + k];
@@ -68,6 +80,9 @@ static double counts_value(pl_metric_kind_t kind, counts_t c)
     switch (kind) {
     case PL_METRIC_PRECISION: return quotient(c.right, c.predicted);
     case PL_METRIC_F1: return quotient(2 * c.right, c.predicted + c.there);
+    case PL_METRIC_JACCARD: return quotient(c.right, c.predicted + c.there - c.right);
+    case PL_METRIC_SPECIFICITY:
+        return quotient(c.all - c.predicted - c.there + c.right, c.all - c.there);
     default: return quotient(c.right, c.there);
     }
 }
@@ -115,6 +130,24 @@ static double class_value(const pl_metric_sums_t *m, size_t k, double *weight)
     return counts_value(m->kind, c);
 }
 
+/* Of classes and predictions as two sequences: how far they agree beyond chance. */
+static double agreement_of(const pl_metric_sums_t *m)
+{
+    double right = 0, both = 0, predicted = 0, there = 0, all = 0;
+    for (size_t k = 0; k < m->columns; k++) {
+        const counts_t c = class_counts(m, k);
+        right += c.right;
+        both += c.predicted * c.there;
+        predicted += c.predicted * c.predicted;
+        there += c.there * c.there;
+        all = c.all;
+    }
+    return m->kind == PL_METRIC_KAPPA
+               ? quotient(right * all - both, all * all - both)
+               : quotient(right * all - both,
+                          sqrt(all * all - predicted) * sqrt(all * all - there));
+}
+
 /* All classes counted together; NULL: out of memory. */
 static json_t *micro_average(const pl_metric_sums_t *m)
 {
@@ -126,6 +159,7 @@ static json_t *micro_average(const pl_metric_sums_t *m)
             all.right += c.right;
             all.predicted += c.predicted;
             all.there += c.there;
+            all.all += c.all;
         }
         return pl_json_number(counts_value(m->kind, all));
     }
@@ -153,7 +187,10 @@ int pl_metric_value(const pl_metric_sums_t *m, json_t **value, pl_error_t *err)
     case PL_METRIC_ROOT: *value = pl_json_number(sqrt(mean)); break;
     case PL_METRIC_EXP: *value = pl_json_number(exp(mean)); break;
     case PL_METRIC_BITS: *value = pl_json_number(mean / M_LN2); break;
-    case PL_METRIC_R2: *value = pl_json_number(r2_of(m)); break;
+    case PL_METRIC_R2:
+    case PL_METRIC_EXPLAINED_VARIANCE: *value = pl_json_number(explained_of(m)); break;
+    case PL_METRIC_MCC:
+    case PL_METRIC_KAPPA: *value = pl_json_number(agreement_of(m)); break;
     case PL_METRIC_CONFUSION:
         *value = json_array();
         for (size_t i = 0; i < m->columns; i++) {

@@ -61,6 +61,10 @@ COUNTED(pl_accuracy_of_classes, PL_METRIC_ACCURACY)
 COUNTED(pl_precision, PL_METRIC_PRECISION)
 COUNTED(pl_recall, PL_METRIC_RECALL)
 COUNTED(pl_f1, PL_METRIC_F1)
+COUNTED(pl_specificity, PL_METRIC_SPECIFICITY)
+COUNTED(pl_jaccard, PL_METRIC_JACCARD)
+COUNTED(pl_mcc, PL_METRIC_MCC)
+COUNTED(pl_cohen_kappa, PL_METRIC_KAPPA)
 COUNTED(pl_confusion_matrix, PL_METRIC_CONFUSION)
 
 /* ---- scores ---- */
@@ -114,6 +118,51 @@ pl_metric_t pl_r2(pl_graph_t *g, pl_node_t x, pl_node_t target)
         part[k] = pl_reshape(g, part[k], flat);
     pl_node_t sums = pl_concat(g, part, 3, 0);
     return (pl_metric_t){.sum = sums, .weight = sums, .kind = PL_METRIC_R2};
+}
+
+/* Sums of 1, y and y^2, then of d and d^2 in the same parts. */
+pl_metric_t pl_explained_variance(pl_graph_t *g, pl_node_t x, pl_node_t target)
+{
+    const pl_shape_t flat = PL_SHAPE(-1);
+    pl_node_t part[3], d = pl_difference(g, "explained_variance", x, target, &part[0]);
+    part[1] = pl_emit1(g, PL_OP_power_sums, pl_reshape(g, target, flat));
+    part[2] = pl_emit1(g, PL_OP_power_sums, pl_reshape(g, d, flat));
+    for (int k = 0; k < 3; k++)
+        part[k] = pl_reshape(g, part[k], flat);
+    pl_node_t sums = pl_concat(g, part, 3, 0);
+    return (
+        pl_metric_t){.sum = sums, .weight = sums, .kind = PL_METRIC_EXPLAINED_VARIANCE};
+}
+
+/* The mean over all elements. */
+static pl_metric_t mean_of(pl_graph_t *g, pl_node_t x, pl_node_t count)
+{
+    return pl_pair(pl_sum(g, x, NULL, 0, false), count);
+}
+
+static pl_node_t at_least_little(pl_graph_t *g, pl_node_t x)
+{
+    return pl_maximum(g, x, pl_scalar(g, 1.17e-6));
+}
+
+pl_metric_t pl_mape(pl_graph_t *g, pl_node_t x, pl_node_t target)
+{
+    pl_node_t count, d = pl_difference(g, "mape", x, target, &count);
+    return mean_of(g, pl_div(g, pl_abs(g, d), at_least_little(g, pl_abs(g, target))),
+                   count);
+}
+
+pl_metric_t pl_smape(pl_graph_t *g, pl_node_t x, pl_node_t target)
+{
+    pl_node_t count, d = pl_difference(g, "smape", x, target, &count),
+                     both = pl_add(g, pl_abs(g, x), pl_abs(g, target));
+    return mean_of(g, pl_scale(g, pl_div(g, pl_abs(g, d), at_least_little(g, both)), 2),
+                   count);
+}
+
+pl_metric_t pl_msle(pl_graph_t *g, pl_node_t x, pl_node_t target)
+{
+    return pl_squares(g, "msle", pl_log1p(g, x), pl_log1p(g, target));
 }
 
 /* ---- text ---- */

@@ -29,12 +29,22 @@ target = np.round(x + rng.normal(size=N), 2)
 expected = {"acc": m.accuracy_score(yk, pk), "acc_top": top, "acc_classes": m.balanced_accuracy_score(yk, pk),
         "confusion": m.confusion_matrix(yk, pk, labels=range(C)).tolist(),
         "mse": m.mean_squared_error(target, x), "rmse": m.mean_squared_error(target, x) ** 0.5,
-        "mae": m.mean_absolute_error(target, x), "r2": m.r2_score(target, x)}
+        "mae": m.mean_absolute_error(target, x), "r2": m.r2_score(target, x),
+        "explained": m.explained_variance_score(target, x), "mape": m.mean_absolute_percentage_error(abs(target) + 1, x),
+        "smape": float(np.mean(2 * abs(target - x) / (abs(target) + abs(x)))),
+        "msle": m.mean_squared_log_error(abs(target), abs(x)),
+        "mcc": m.matthews_corrcoef(yk, pk), "kappa": m.cohen_kappa_score(yk, pk)}
 averages = {"macro": "macro", "micro": "micro", "weighted": "weighted", "classes": None}
-for name, of in (("precision", m.precision_score), ("recall", m.recall_score), ("f1", m.f1_score)):
+for name, of in (("precision", m.precision_score), ("recall", m.recall_score), ("f1", m.f1_score), ("jaccard", m.jaccard_score)):
     for ours, theirs in averages.items():
         value = of(yk, pk, average=theirs, zero_division=0)
         expected[f"{name}_{ours}"] = value.tolist() if theirs is None else value
+counts = m.multilabel_confusion_matrix(yk, pk, labels=range(C))
+of_class = counts[:, 0, 0] / counts[:, 0].sum(1)
+support = np.bincount(yk, minlength=C)
+expected |= {"specificity_macro": of_class.mean(), "specificity_classes": of_class.tolist(),
+             "specificity_weighted": (of_class * support).sum() / support.sum(),
+             "specificity_micro": counts[:, 0, 0].sum() / counts[:, 0].sum()}
 for name, of in (("auroc", m.roc_auc_score), ("ap", m.average_precision_score)):
     for ours, theirs in averages.items():
         value = of(hot, binned, average=theirs)
