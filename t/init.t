@@ -22,9 +22,9 @@ a_table_gets_a_run_file_with_reasons() {
     is "$status" 0 "init succeeds"
     like "$out" 'A table of 200 rows and 7 columns with , between fields, with a header' "the table is described"
     like "$out" 'The target is "Survived"' "the target is named"
-    like "$out" '"PassengerId" numbers the rows' "a number of each row has no use"
-    like "$out" '"Name" has free texts' "nor have free texts"
-    like "$out" '"Ship" has one value' "nor has a constant"
+    like "$out" '"PassengerId" is left out: it numbers the rows' "a number of each row has no use"
+    like "$out" '"Name" is left out: it has free texts' "nor have free texts"
+    like "$out" '"Ship" is left out: it has one value' "nor has a constant"
     like "$(<passengers.json)" '^    // The target is "Survived"' "the reasons are comments"
     like "$(<passengers.json)" '"ignore": "PassengerId,Name,Ship"' "the columns are left out"
     try "$paceline" fit passengers.json --print-config
@@ -62,6 +62,9 @@ values_are_predicted_in_their_unit() {
 json_lines_are_a_table_too() {
     awk 'BEGIN { srand(5); for (i = 0; i < 200; i++) { a = rand(); b = rand()
                  printf "{\"size\": [%g, %g], \"kind\": \"%s\"}\n", a, b, (a > b ? "wide" : "high") } }' >shapes.jsonl
+    try "$paceline" fit shapes.jsonl --set trainer.max_epochs=1
+    is "$status" 0 "fit takes them, too: $err"
+    rm -rf shapes.json runs
     try "$paceline" init shapes.jsonl
     like "$out" 'JSON Lines: 200 objects with 3 fields' "the file is described"
     try "$paceline" fit shapes.json --set trainer.max_epochs=20

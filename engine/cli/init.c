@@ -88,6 +88,13 @@ char *cli_init_name(const char *data)
     return pl_text("%.*s.json", (int)stem, data + begin);
 }
 
+/* Lines of JSON begin as a run file does. */
+static bool is_lines_of_json(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && (!strcmp(dot, ".jsonl") || !strcmp(dot, ".ndjson"));
+}
+
 bool cli_is_data(const char *path)
 {
     struct stat status;
@@ -98,6 +105,8 @@ bool cli_is_data(const char *path)
         return true;
     if (!S_ISREG(status.st_mode))
         return false;
+    if (is_lines_of_json(path))
+        return true;
     FILE *file = fopen(path, "re");
     const size_t count = file ? fread(begin, 1, sizeof begin - 1, file) : 0;
     if (file)

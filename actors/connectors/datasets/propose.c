@@ -231,7 +231,7 @@ static void find_unused(proposal_t *p, bool classes)
             continue;
         c->unused = true;
         sprintf(list + strlen(list), "%s%s", *list ? "," : "", name);
-        give_reason(p, "data.ignore", "\"%.100s\" %s.", name, why);
+        give_reason(p, "data.ignore", "\"%.100s\" is left out: it %s.", name, why);
     }
     if (*list)
         set(p, "data.ignore", json_string(list));
