@@ -190,6 +190,14 @@ a_missing_library_is_named() {
     like "$err" 'toys/.*png is a PNG picture, and libspng.so.0 is not installed: apt-get install libspng0' "with the package"
 }
 
+texts_of_few_words_are_used_where_there_is_nothing_else() {
+    awk 'BEGIN { for (k = 0; k < 60; k++) printf "{\"text\": \"%s day %d\", \"label\": \"%s\"}\n",
+        k % 2 ? "fine" : "awful", k, k % 2 ? "good" : "bad" }' >notes.jsonl
+    try "$paceline" fit notes.jsonl --set trainer.max_epochs=30
+    is "$status" 0 "a column of short texts and a label: $(tail -n 1 <<<"$err")"
+    like "$(metric val_acc)" '^(1|0\.9)' "are learnt from: $(metric val_acc)"
+}
+
 run a_table_gets_a_run_file_with_reasons
 run fit_learns_from_a_table_alone trains
 run values_are_predicted_in_their_unit trains
@@ -202,4 +210,5 @@ run what_is_no_data_is_refused
 run a_folder_of_pictures_gets_a_network trains
 run a_resumed_run_sees_the_same_pictures trains
 run a_missing_library_is_named
+run texts_of_few_words_are_used_where_there_is_nothing_else trains
 done_testing

@@ -205,10 +205,21 @@ static bool has_sentences(const table_column_t *c)
     return c->kind == KIND_TEXT && c->blanks >= SENTENCE * c->filled;
 }
 
+/* Besides the target there are only free texts, so they are what there is to learn
+ * from. */
+static bool has_texts_alone(const proposal_t *p)
+{
+    bool alone = true;
+    for (int k = 0; k < p->csv.table.columns; k++)
+        alone &= k == p->target || p->column[k].kind == KIND_TEXT;
+    return alone;
+}
+
 /* Finds columns that are of no use as features, and lists them. */
 static void find_unused(proposal_t *p, bool classes)
 {
     const pl_csv_t *table = &p->csv.table;
+    const bool texts_alone = has_texts_alone(p);
     char list[1000] = "", text[24];
     for (int k = 0; k < table->columns; k++) {
         table_column_t *c = &p->column[k];
@@ -223,7 +234,7 @@ static void find_unused(proposal_t *p, bool classes)
             continue;
         const char *why = c->distinct < 2                 ? "has one value"
                           : c->counts || is_id            ? "numbers the rows"
-                          : c->kind == KIND_TEXT && !has_sentences(c)
+                          : c->kind == KIND_TEXT && !has_sentences(c) && !texts_alone
                               ? "has free texts of few words"
                           : classes && tells_target(p, k) ? "is the target in other words"
                                                           : NULL;
