@@ -1142,10 +1142,10 @@ PL_API void pl_output(pl_graph_t *g, const char *name, pl_node_t x);
     X(F1, "harmonic mean of precision and recall") \
     X(AUROC, "area under the curve of true against false positives") \
     X(AVERAGE_PRECISION, "precision at each recall, weighted by the recall gained") \
-    X(SPECIFICITY, "share of other classes' samples that were not predicted as it") \
-    X(JACCARD, "share of the samples of a class or predicted as it that are both") \
+    X(SPECIFICITY, "share of samples of other classes not predicted as it") \
+    X(JACCARD, "share of samples of a class or predicted as it that are both") \
     X(MCC, "Matthews' correlation of classes and predictions") \
-    X(KAPPA, "Cohen's kappa: agreement beyond the one of independent predictions") \
+    X(KAPPA, "Cohen's kappa: agreement beyond chance") \
     X(EXPLAINED_VARIANCE, "1 - variance of y - x / variance of y")
 
 typedef enum pl_metric_kind {
