@@ -87,7 +87,7 @@ messages_are_learnt_by_their_words() {
     is "$status" 0 "fit succeeds"
     ok "nearly all are classified" at_least "$(metric val_acc)" 0.95
     like "$("$paceline" inspect runs/latest)" 'best' "the run stands for its best weights"
-    printf 'id\ttext\n1\tA FREE, free prize for somebody unknown\n2\tsee you at home\n' >more.tsv
+    printf 'id\ttext\n1\tA FREE, free prize for a stranger\n2\tsee you at home\n' >more.tsv
     try "$paceline" predict mail.json --set data.path=more.tsv --checkpoint runs/latest
     is "$out" $'spam\nham' "other messages are classified by the same words"
 }

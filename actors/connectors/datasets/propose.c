@@ -342,8 +342,7 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
     if (code)
         return code;
     const table_column_t *y = &p->column[p->target];
-    const bool classes = y->kind == KIND_CATEGORY
-                         || (y->whole && (y->distinct <= 2 || y->distinct <= 10));
+    const bool classes = y->kind == KIND_CATEGORY || (y->whole && y->distinct <= 10);
     propose_target(p, classes);
     find_unused(p, classes);
     for (int k = 0; k < table->columns; k++) {
