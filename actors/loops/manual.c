@@ -74,10 +74,6 @@ void pl_manual_fail(pl_manual_t *o, const pl_error_t *why)
     pl_call_t *run = o->run;
     o->run = NULL;
     o->failure = *why;
-    if (o->has_peers && why->code == PL_EPROTOCOL)
-        pl_error_prefix(&o->failure,
-                        "the programs of all ranks must make the same calls in the same "
-                        "order");
     for (pl_manual_item_t *item; (item = list_take(&o->waiting));)
         item_fail(item, error);
     for (pl_manual_item_t *item; (item = list_take(&o->again));)

@@ -209,8 +209,9 @@ int pl_coll_desc_compare(const pl_coll_desc_t *own, int rank,
     if (!memcmp(own, theirs, sizeof *own))
         return PL_OK;
     return pl_fail(err, PL_EPROTOCOL,
-                   "the ranks do different operations: rank %d begins %s of %llu "
-                   "elements of type %u, this rank begins %s of %llu elements of type %u",
+                   "the ranks do different operations, but all must make the same calls "
+                   "in the same order: rank %d begins %s of %llu elements of type %u, "
+                   "this rank begins %s of %llu elements of type %u",
                    rank, desc_name(theirs), (unsigned long long)theirs->count,
                    theirs->dtype, desc_name(own), (unsigned long long)own->count,
                    own->dtype);

@@ -222,7 +222,9 @@ static int next(mpi_t *m, pl_error_t *err)
                         "exchange the operations of the ranks", err);
     }
     if (before == COMPARING) {
-        pl_fail(err, PL_EPROTOCOL, "the ranks do different operations");
+        pl_fail(err, PL_EPROTOCOL,
+                "the ranks do different operations, but all must make the same calls in "
+                "the same order");
         for (int rank = 0; rank < m->size; rank++)
             if (pl_coll_desc_compare(&x->desc, rank, &x->descs[rank], err) != PL_OK)
                 break;
