@@ -1993,6 +1993,9 @@ typedef struct pl_data_info {
                                     pl_text(); the caller frees it  [NULL] */
     double padding[PL_FIELDS];   /* padding value after shorter samples, of fields that
                                     vary */
+    const int64_t *group;        /* [samples] of training data: the run keeps samples with
+                                    the same number together, in training or in
+                                    validation. The data set's, until close()  [NULL] */
 } pl_data_info_t;
 
 /* A request to open a data set. */
@@ -2008,6 +2011,8 @@ typedef struct pl_data_request {
                                  that is not ordered  [0: none] */
     bool stratify;            /* keep the class proportions of "y" */
     uint32_t rank;            /* rank that reads; rank 0 logs what concerns all */
+    int64_t folds, fold;      /* the share is part `fold`, from 0, of so many equal ones
+                                 [0: any] */
 } pl_data_request_t;
 
 /* What a sampler draws from: the training samples of a run, without those that

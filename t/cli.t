@@ -367,6 +367,27 @@ a_sweep_is_checked_before_it_starts() {
     refused 2 'prints one run' fit run.json --print-config --set optimizer.lr=1,2
 }
 
+folds_are_trained_in_turn() {
+    try "$paceline" fit run.json --set data.folds=3 --set data.stratify=true --set trainer.run_name=fold
+    is "$status" 0 "status 0: $err"
+    like "$err" '^run 2 of 3: data.fold=1$' "each fold is a run"
+    like "$out" '^mean of 3 folds$' "the end has the mean"
+    like "$out" '^val_loss +[0-9.]+ ± [0-9.]+$' "of each metric, with its deviation"
+    is "$(grep -ho '"fold": [0-9]' runs/fold-[123]/run.json | tr -dc '0-9\n' | paste -sd ' ')" "0 1 2" "runs have one fold each"
+    try "$paceline" fit runs/fold-2/run.json --set trainer.run_name=alone-1
+    is "$(tail -n 1 runs/alone-1/metrics.jsonl | sed 's/"time":[^,]*,//')" \
+        "$(tail -n 1 runs/fold-2/metrics.jsonl | sed 's/"time":[^,]*,//')" "one fold can be trained alone"
+    try "$paceline" fit run.json --json --set data.folds=2 --set optimizer.lr=1e-2,1e-3
+    like "$(tail -n 1 <<<"$out")" '"folds":\[\{"set":\{"optimizer.lr":0.01\},"folds":2,"metrics":\{.*"deviations":' \
+        "with other keys each combination has a mean"
+    refused 2 'data.folds: give one number of folds' fit run.json --set data.folds=2,3
+    refused 2 '"data.folds" is 1, but one part leaves nothing to train on' fit run.json --set data.folds=1
+    refused 2 '"data.fold" is 3, but "data.folds" makes 3 parts, which count from 0' fit run.json --set data.folds=3 --set data.fold=3
+    refused 2 '"data.folds" is 3: set "data.fold" to the part for validation, 0 to 2' validate run.json --set data.folds=3 --checkpoint runs/fold-1
+    try "$paceline" fit run.json --print-config --set data.folds=3
+    like "$out" '"fold": -1' "--print-config prints the whole request"
+}
+
 a_signal_ends_the_whole_sweep() {
     start_endless_fit swept --set optimizer.lr=1e-2,1e-3
     kill -INT "$pid"
@@ -1224,6 +1245,7 @@ run names_of_other_engines_suggest_ours trains
 run several_values_are_several_runs trains
 run a_sweep_ends_with_all_its_results trains
 run a_sweep_is_checked_before_it_starts
+run folds_are_trained_in_turn trains
 run a_signal_ends_the_whole_sweep trains
 run print_config_shows_every_default trains
 run a_malformed_run_file_is_refused_with_its_place

@@ -324,7 +324,142 @@ static void a_stratified_split_keeps_the_proportions_of_classes(void)
          "is refused");
 }
 
+/* Makes all folds and adds 1 to the place of each sample that is held; -> whether all were
+ * made. */
+static bool folds_make(pl_data_split_spec_t spec, int64_t smallest, int64_t largest,
+                       int *times, int64_t *fold_of)
+{
+    bool made = true;
+    for (spec.fold = 0; spec.fold < spec.folds && made; spec.fold++) {
+        pl_data_split_t split = {0};
+        pl_error_t err = {0};
+        made = pl_data_split_make(&split, &spec, &err) == PL_OK
+               && split.held_count >= smallest && split.held_count <= largest;
+        if (!made)
+            tap_diag("fold %d has %d: %s", (int)spec.fold, (int)split.held_count, err.text);
+        for (int64_t k = 0; k < split.held_count; k++) {
+            times[split.held[k]]++;
+            fold_of[split.held[k]] = spec.fold;
+        }
+        pl_data_split_release(&split);
+    }
+    return made;
+}
+
+static bool all_once(const int *times)
+{
+    bool once = true;
+    for (int k = 0; k < SPLIT_SAMPLES; k++)
+        once = once && times[k] == 1;
+    return once;
+}
+
+static void each_sample_is_in_one_fold(void)
+{
+    static int times[SPLIT_SAMPLES], by_class[SPLIT_SAMPLES];
+    static int64_t fold_of[SPLIT_SAMPLES], target[SPLIT_SAMPLES];
+    int64_t least = INT64_MAX, most = 0;
+    pl_error_t err = {0};
+    pl_data_split_t split;
+    pl_data_split_spec_t spec = {.seed = 7, .total = SPLIT_SAMPLES, .folds = 7};
+    ok(folds_make(spec, 142, 143, times, fold_of), "seven folds of 142 or 143 of 1000");
+    ok(all_once(times), "have each sample once");
+    put_classes(target);
+    spec.target = target;
+    ok(folds_make(spec, 142, 143, by_class, fold_of), "also with classes in proportion");
+    ok(all_once(by_class), "have each sample once");
+    for (int64_t fold = 0; fold < spec.folds; fold++) {
+        int64_t count = 0;
+        for (int k = 0; k < SPLIT_SAMPLES; k++)
+            count += fold_of[k] == fold && target[k] == -7;
+        least = count < least ? count : least;
+        most = count > most ? count : most;
+    }
+    ok(most - least <= 1, "and of a class as many as the others, or one more");
+    spec = (pl_data_split_spec_t){.total = 3, .folds = 4};
+    is_int(pl_data_split_make(&split, &spec, &err), PL_EINVAL, "more folds than samples");
+    like(err.text, "data.folds 4 of 3 samples leaves nothing .*choose at most 3",
+         "are refused");
+}
+
+static void no_group_is_parted(void)
+{
+    static int times[SPLIT_SAMPLES];
+    static int64_t fold_of[SPLIT_SAMPLES], group[SPLIT_SAMPLES], target[SPLIT_SAMPLES];
+    int64_t first[61], positive[5] = {0};
+    bool parted = false;
+    pl_error_t err = {0};
+    pl_data_split_t split;
+    for (int k = 0; k < SPLIT_SAMPLES; k++) {
+        group[k] = k % 61 * 17;
+        target[k] = k % 61 < 12;                            /* a fifth of the groups */
+    }
+    pl_data_split_spec_t spec = {.seed = 7,
+                                 .total = SPLIT_SAMPLES,
+                                 .folds = 5,
+                                 .group = group,
+                                 .target = target};
+    ok(folds_make(spec, 180, 220, times, fold_of), "five folds of about 200 of 1000");
+    ok(all_once(times), "have each sample once");
+    for (int k = 0; k < SPLIT_SAMPLES; k++) {
+        if (k < 61)
+            first[k] = fold_of[k];
+        parted |= fold_of[k] != first[k % 61];
+        positive[fold_of[k]] += target[k];
+    }
+    ok(!parted, "with all samples of a group");
+    for (int k = 0; k < 5; k++)
+        ok(positive[k] > 24 && positive[k] < 56, "and about a fifth of class 1: %d",
+           (int)positive[k]);
+    spec.folds = 0;
+    spec.share = 0.25;
+    spec.target = NULL;
+    is_int(pl_data_split_make(&split, &spec, &err), PL_OK, "a share is made");
+    ok(split.held_count > 230 && split.held_count < 270, "with about its size: %d",
+       (int)split.held_count);
+    for (int k = 61; k < SPLIT_SAMPLES; k++)
+        parted |= pl_data_split_holds(&split, k) != pl_data_split_holds(&split, k % 61);
+    ok(!parted, "and whole groups");
+    pl_data_split_release(&split);
+    for (int k = 0; k < SPLIT_SAMPLES; k++)
+        group[k] = k % 3;
+    spec.folds = 4;
+    is_int(pl_data_split_make(&split, &spec, &err), PL_EINVAL, "fewer groups than folds");
+    like(err.text, "there are 3 groups of samples, too few for 4 parts: lower data.folds",
+         "are refused");
+}
+
 /* ---- csv ---- */
+
+static void csv_keeps_groups_together(void)
+{
+    char text[2048] = "place,a,b\n", options[400];
+    for (int k = 0; k < 40; k++)
+        sprintf(text + strlen(text), "%s,%d,%d\n", k % 4 < 2 ? "north" : "south", k, k % 2);
+    const char *path = file_put_text("places.csv", text);
+    snprintf(options, sizeof options, "{\"path\": \"%s\", \"groups\": \"place\"}", path);
+    rig_t rig = rig_open_split(&pl_csv_dataset, 0.5, false, options);
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    ok(has_field(&rig, 0, "x", PL_F32, "1"), "the column of groups is no feature");
+    ok(rig.info.group && rig.info.group[0] == rig.info.group[1]
+           && rig.info.group[0] != rig.info.group[2]
+           && rig.info.group[0] == rig.info.group[4],
+       "equal texts are one group");
+    rig_close(&rig);
+    snprintf(options, sizeof options, "{\"path\": \"%s\", \"groups\": \"site\"}", path);
+    refused(rig_open_split(&pl_csv_dataset, 0.5, false, options), PL_EINVAL,
+            "places.csv: \"groups\": there is no column \"site\"", "a name not there");
+    snprintf(options, sizeof options, "{\"path\": \"%s\", \"groups\": \"place\"}",
+             file_put_text("one.csv", "place,a,b\nnorth,1,0\nnorth,2,1\n"));
+    refused(rig_open_split(&pl_csv_dataset, 0.5, false, options), PL_EINVAL,
+            "one.csv: groups by field 1 .place.: there are 1 groups .*remove data.groups",
+            "one group");
+    snprintf(options, sizeof options, "{\"path\": \"%s\", \"groups\": \"place\"}",
+             file_put_text("gap.csv", "place,a,b\nnorth,1,0\n,2,1\n"));
+    refused(rig_open_split(&pl_csv_dataset, 0.5, false, options), PL_EFORMAT,
+            "gap.csv:3:1: field 1 .place. is empty, but \"groups\" names it",
+            "a row without a group");
+}
 
 static void csv_tells_classes_from_values(void)
 {
@@ -1120,6 +1255,9 @@ int main(void)
     run(csv_standardizes_by_the_moments_of_the_training_data);
     run(csv_does_not_scale_a_column_that_is_constant);
     run(a_stratified_split_keeps_the_proportions_of_classes);
+    run(each_sample_is_in_one_fold);
+    run(no_group_is_parted);
+    run(csv_keeps_groups_together);
     run(csv_columns_are_matched_by_name);
     run(csv_predicts_without_a_target_that_has_a_name);
     run(csv_columns_without_names_are_taken_by_position);

@@ -127,18 +127,34 @@ int pl_data_loaders_prepare(pl_data_loaders_t *loaders, pl_stage_t stage, uint32
                                                            : NULL,
                                  .rank = loaders->partition.partition};
     pl_stage_t source = stage;
-    double rest = 1 - loaders->job->data->val_split;
+    const pl_data_options_t *data = loaders->job->data;
+    double rest = 1 - data->val_split;
     pl_instance_t component = {0};
+    int code = PL_OK;
     if (stage == PL_TRAIN) {
         request.to = rest;
-        request.val_split = loaders->job->data->val_split;
-        request.stratify = loaders->job->data->stratify;
+        request.val_split = data->val_split;
+        request.stratify = data->stratify;
+        request.folds = data->folds;
+        request.fold = data->fold;
+        if (data->folds && (data->fold < 0 || data->fold >= data->folds))
+            code = pl_options_fail(err, PL_EINVAL, loaders->job->options, "data.folds",
+                                   "\"data.folds\" is %lld: set \"data.fold\" to the part "
+                                   "for validation, 0 to %lld; paceline fit trains with "
+                                   "each in turn",
+                                   (long long)data->folds, (long long)data->folds - 1);
     }
     if (stage == PL_VALIDATE && !has_source(loaders, "data.val")) {
         source = PL_TRAIN;
         request.from = rest;
+        if (data->folds)
+            code = pl_options_fail(err, PL_EINVAL, loaders->job->options, "data.folds",
+                                   "the order of the samples matters, so they have no "
+                                   "folds: set \"data.val_split\" in place of "
+                                   "\"data.folds\"");
     }
-    int code = pl_options_source(loaders->job->options, source, loader, &component, err);
+    if (code == PL_OK)
+        code = pl_options_source(loaders->job->options, source, loader, &component, err);
     if (code != PL_OK)
         return code;
     *into = pl_dataset_new(&component, &request, err);
@@ -250,11 +266,15 @@ static int split_make(pl_data_loaders_t *loaders, pl_error_t *err)
     const pl_data_split_spec_t spec = {.seed = loaders->job->trainer->seed,
                                        .total = train->info.samples,
                                        .share = loaders->job->data->val_split,
-                                       .target = train->target};
+                                       .folds = loaders->job->data->folds,
+                                       .fold = loaders->job->data->fold,
+                                       .target = train->target,
+                                       .group = train->info.group};
     pl_error_t why = {0};
     const int code = pl_data_split_make(&loaders->split, &spec, &why);
     if (code != PL_OK)
-        return pl_options_fail(err, code, loaders->job->options, "data.val_split", "%s",
+        return pl_options_fail(err, code, loaders->job->options,
+                               spec.folds ? "data.folds" : "data.val_split", "%s",
                                why.text);
     loaders->dataset[PL_VALIDATE] = pl_object_ref(train);
     return PL_OK;

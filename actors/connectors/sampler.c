@@ -87,37 +87,199 @@ static int64_t split_by_class(const pl_data_split_spec_t *spec, uint64_t key,
     return made;
 }
 
+/* The samples of each class are dealt out to the folds in turn. */
+static int64_t split_by_class_folds(const pl_data_split_spec_t *spec, uint64_t key,
+                                    member_t *member, int64_t *held)
+{
+    int64_t made = 0;
+    for (int64_t k = 0; k < spec->total; k++)
+        member[k] = (member_t){spec->target[k], k, pl_random_u64(key, (uint64_t)k)};
+    qsort(member, (size_t)spec->total, sizeof *member, compare_members);
+    for (int64_t k = spec->fold; k < spec->total; k += spec->folds)
+        held[made++] = member[k].sample;
+    return made;
+}
+
+/* ---- a split that parts no group ---- */
+
+static int compare_sizes(const void *a, const void *b)
+{
+    const group_t *x = a, *y = b;
+    if (x->count != y->count)
+        return (x->count < y->count) - (x->count > y->count);
+    if (x->rest != y->rest)
+        return (x->rest > y->rest) - (x->rest < y->rest);
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* The numbers of classes in parts: each group goes to the part that comes nearest to its
+ * share of each class by it. */
+typedef struct parts {
+    int64_t count, classes;
+    const int64_t *value;                                   /* [classes], rising */
+    double *total, *own;                                    /* [classes] samples */
+    double *filled;                                         /* [count, classes] */
+} parts_t;
+
+static double part_cost(const parts_t *parts, int64_t part, double share)
+{
+    double cost = 0;
+    const double *filled = parts->filled + part * parts->classes;
+    for (int64_t c = 0; c < parts->classes; c++)
+        cost += (2 * filled[c] + parts->own[c]) * parts->own[c]
+                / (share * parts->total[c] * parts->total[c]);
+    return cost;
+}
+
+static int64_t class_of(const parts_t *parts, const int64_t *target, int64_t sample)
+{
+    const int64_t *found = target ? bsearch(&target[sample], parts->value,
+                                            (size_t)parts->classes, sizeof *parts->value,
+                                            compare_samples)
+                                  : parts->value;
+    return found - parts->value;
+}
+
+/* Fills held; the samples of group k are member[begin .. begin + count).  Large groups are
+ * placed first, groups of one size in random order. */
+static int64_t groups_place(const pl_data_split_spec_t *spec, parts_t *parts,
+                            const member_t *member, const group_t *group, int64_t groups,
+                            int64_t *held)
+{
+    const int64_t wanted = spec->folds ? spec->fold : 0;
+    int64_t made = 0, empty = parts->count;
+    bool *used = pl_alloc_array((size_t)parts->count, sizeof *used);
+    for (int64_t k = 0; used && k < groups; k++) {
+        int64_t best = -1;
+        double least = INFINITY;
+        for (int64_t c = 0; c < parts->classes; c++)
+            parts->own[c] = 0;
+        for (int64_t i = 0; i < group[k].count; i++)
+            parts->own[class_of(parts, spec->target, member[group[k].begin + i].sample)]++;
+        for (int64_t part = 0; part < parts->count; part++) {
+            const double share = spec->folds ? 1 / (double)spec->folds
+                                 : part == 0 ? spec->share
+                                             : 1 - spec->share,
+                         cost = part_cost(parts, part, share);
+            if (cost >= least || (used[part] && groups - k <= empty))
+                continue;
+            least = cost;
+            best = part;
+        }
+        empty -= !used[best];
+        used[best] = true;
+        for (int64_t c = 0; c < parts->classes; c++)
+            parts->filled[best * parts->classes + c] += parts->own[c];
+        for (int64_t i = 0; i < group[k].count && best == wanted; i++)
+            held[made++] = member[group[k].begin + i].sample;
+    }
+    made = used ? made : -1;
+    pl_free(used);
+    return made;
+}
+
+/* -> the number of held samples; -1: out of memory, -2: *groups_p groups are too few. */
+static int64_t split_by_group(const pl_data_split_spec_t *spec, uint64_t key,
+                              member_t *member, group_t *group, int64_t *held,
+                              int64_t *groups_p)
+{
+    const int64_t total = spec->total;
+    int64_t groups = 0, made = -1;
+    parts_t parts = {.count = spec->folds ? spec->folds : 2, .classes = 1};
+    int64_t *value = pl_alloc_array((size_t)total, sizeof *value);
+    if (!value)
+        return -1;
+    for (int64_t k = 0; k < total; k++) {
+        member[k] = (member_t){spec->group[k], k, 0};
+        value[k] = spec->target ? spec->target[k] : 0;
+    }
+    qsort(value, (size_t)total, sizeof *value, compare_samples);
+    for (int64_t k = 1; k < total; k++)
+        if (value[k] != value[parts.classes - 1])
+            value[parts.classes++] = value[k];
+    qsort(member, (size_t)total, sizeof *member, compare_members);
+    for (int64_t k = 0; k < total; k++) {
+        if (k == 0 || member[k].target != member[k - 1].target) {
+            group[groups] = (group_t){.begin = k,
+                                      .rest = pl_random_uniform(key, (uint64_t)groups)};
+            groups++;
+        }
+        group[groups - 1].count++;
+    }
+    qsort(group, (size_t)groups, sizeof *group, compare_sizes);
+    parts.value = value;
+    parts.total = pl_alloc_array((size_t)parts.classes, sizeof *parts.total);
+    parts.own = pl_alloc_array((size_t)parts.classes, sizeof *parts.own);
+    parts.filled = pl_alloc_array((size_t)(parts.count * parts.classes),
+                                  sizeof *parts.filled);
+    *groups_p = groups;
+    if (parts.total && parts.own && parts.filled) {
+        for (int64_t k = 0; k < total; k++)
+            parts.total[class_of(&parts, spec->target, k)]++;
+        made = groups < parts.count
+                   ? -2
+                   : groups_place(spec, &parts, member, group, groups, held);
+    }
+    pl_free(value);
+    pl_free(parts.total);
+    pl_free(parts.own);
+    pl_free(parts.filled);
+    return made;
+}
+
+/* The error of a split that leaves no samples on one side. */
+static int split_refuse(const pl_data_split_spec_t *spec, bool holds, pl_error_t *err)
+{
+    const char *left = holds ? "nothing to train on" : "nothing to validate on";
+    return spec->folds
+               ? pl_fail(err, PL_EINVAL,
+                         "data.folds %lld of %lld samples leaves %s: choose at most %lld",
+                         (long long)spec->folds, (long long)spec->total, left,
+                         (long long)spec->total)
+               : pl_fail(err, PL_EINVAL,
+                         "data.val_split %g of %lld samples leaves %s: choose another, or "
+                         "none",
+                         spec->share, (long long)spec->total, left);
+}
+
 int pl_data_split_make(pl_data_split_t *split, const pl_data_split_spec_t *spec,
                        pl_error_t *err)
 {
-    const int64_t total = spec->total;
-    int64_t count = llround(spec->share * (double)total);
+    const int64_t total = spec->total, folds = spec->folds,
+                  first = folds ? total * spec->fold / folds : 0;
+    int64_t count = folds ? total * (spec->fold + 1) / folds - first
+                          : llround(spec->share * (double)total),
+            groups = 0;
     if (count < 1 || count >= total)
-        return pl_fail(err, PL_EINVAL,
-                       "data.val_split %g of %lld samples leaves %s: choose another, or "
-                       "none",
-                       spec->share, (long long)total,
-                       count < 1 ? "nothing to validate on" : "nothing to train on");
-    int64_t *held = pl_alloc_array((size_t)count, sizeof *held);
+        return split_refuse(spec, count >= 1, err);
+    int64_t *held = pl_alloc_array((size_t)(spec->group ? total : count + 1),
+                                   sizeof *held);
     if (!held)
         return pl_no_memory(err);
     uint64_t key = pl_mix(spec->seed, pl_hash_text("data.val_split"));
-    for (int64_t k = 0; k < count && !spec->target; k++)
-        held[k] = pl_permute_index(key, total, k);
-    if (spec->target) {
+    for (int64_t k = 0; k < count && !spec->target && !spec->group; k++)
+        held[k] = pl_permute_index(key, total, first + k);
+    if (spec->target || spec->group) {
         member_t *member = pl_alloc_array((size_t)total, sizeof *member);
         group_t *group = pl_alloc_array((size_t)total, sizeof *group);
-        count = member && group ? split_by_class(spec, key, count, member, group, held)
-                                : -1;
+        count = !member || !group ? -1
+                : spec->group ? split_by_group(spec, key, member, group, held, &groups)
+                : folds       ? split_by_class_folds(spec, key, member, held)
+                              : split_by_class(spec, key, count, member, group, held);
         pl_free(member);
         pl_free(group);
     }
     if (count < 1) {
         pl_free(held);
-        return count < 0 ? pl_no_memory(err)
-                         : pl_fail(err, PL_EINVAL,
-                                   "data.stratify: no class has two samples, so there "
-                                   "is nothing to validate on");
+        return count == -1 ? pl_no_memory(err)
+               : count == -2
+                   ? pl_fail(err, PL_EINVAL,
+                             "there are %lld groups of samples, too few for %lld parts%s",
+                             (long long)groups, folds ? (long long)folds : 2,
+                             groups > 1 ? ": lower data.folds" : ": remove data.groups")
+                   : pl_fail(err, PL_EINVAL,
+                             "data.stratify: no class has two samples, so there "
+                             "is nothing to validate on");
     }
     qsort(held, (size_t)count, sizeof *held, compare_samples);
     *split = (pl_data_split_t){total, count, held};

@@ -19,11 +19,16 @@ typedef struct pl_data_split_spec {
     uint64_t seed;
     int64_t total;                                /* samples */
     double share;                                 /* of them, held back */
+    int64_t folds, fold;                          /* held back is part `fold`, from 0, of
+                                                     so many  [0: a share] */
     const int64_t *target;                        /* [total] classes, each cut in the same
                                                      proportion  [no classes] */
+    const int64_t *group;                         /* [total], samples with the same number
+                                                     are not parted  [none] */
 } pl_data_split_spec_t;
 
-/* Holds back a share of the samples.  PL_EINVAL: one side would be empty. */
+/* Holds back a share of the samples.  Whole groups are held so that the parts, or the
+ * parts of each class, have nearly their shares.  PL_EINVAL: one side would be empty. */
 int pl_data_split_make(pl_data_split_t *split, const pl_data_split_spec_t *spec,
                        pl_error_t *err);
 /* The sample is held back. */

@@ -480,8 +480,7 @@ int pl_options_needs_source(const pl_options_t *o, pl_stage_t stage, pl_error_t 
     const json_t *data = pl_options_value(o, "data");
     if (!data)
         return fail_missing(o, err, "the run has no data: set \"data\"");
-    const json_t *split = json_object_get(data, "val_split");
-    bool splits = json_number_value(split) > 0;
+    const bool splits = pl_data_splits(data);
     if (stage == PL_VALIDATE && splits && !source_of(data, PL_VALIDATE))
         return pl_options_needs_source(o, PL_TRAIN, err);
     if (stage == PL_VALIDATE && !pl_data_has_sources(data))

@@ -146,8 +146,14 @@ const pl_option_t pl_data_table[] = {
     PL_INT(pl_data_options_t, batch_size, "32", "1..", "samples in a batch of one rank"),
     PL_FLOAT(pl_data_options_t, val_split, "0", "[0..1)",
              "share of the training data kept for validation"),
+    PL_INT(pl_data_options_t, folds, "0", "0..1000",
+           "equal parts of the training data, one of which is for validation in place of "
+           "val_split: paceline fit trains once for each part; 0: none"),
+    PL_INT(pl_data_options_t, fold, "-1", "-1..999",
+           "the part for validation, from 0; -1: each in turn"),
     PL_BOOL(pl_data_options_t, stratify, "false",
-            "keep the proportions of the classes in the samples of val_split"),
+            "keep the proportions of the classes in the samples of val_split or of each "
+            "fold"),
     LOADER_OPTIONS(pl_data_options_t, loader.),
     PL_INT(pl_data_options_t, prefetch, "4", "1..", "batches prepared ahead"),
     PL_INT(pl_data_options_t, buckets, "4", "1..8",

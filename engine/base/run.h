@@ -110,7 +110,10 @@ extern const pl_option_t pl_loader_table[];
 typedef struct pl_data_options {
     const char *package;                     /* Debian package of the files  ["": none] */
     int64_t batch_size;                      /* samples per rank */
-    double val_split;                        /* share of the training data */
+    double val_split;                        /* share of the training data; 1 / folds, if
+                                                there are folds */
+    int64_t folds, fold;                     /* equal parts of it, and the one for
+                                                validation  [0, -1: not chosen] */
     bool stratify;
     pl_loader_options_t loader;
     int64_t prefetch;                             /* batches */

@@ -446,19 +446,32 @@ static bool has_data_options_only(const json_t *data)
 static int check_data(const checker_t *c, const path_t *path, const json_t *data)
 {
     const schema_t options = {.table = {pl_data_table}};
-    const path_t stratify = {.up = path, .key = "stratify"};
+    const path_t stratify = {.up = path, .key = "stratify"},
+                 folds = {.up = path, .key = "folds"}, fold = {.up = path, .key = "fold"};
+    const json_int_t parts = json_integer_value(json_object_get(data, "folds")),
+                     part = json_integer_value(json_object_get(data, "fold"));
     int rc = PL_OK;
     if (c->deep && json_is_true(json_object_get(data, "stratify"))
-        && !(json_number_value(json_object_get(data, "val_split")) > 0))
-        rc = fail_at(
-            c, &stratify, PL_JSON_VALUE, PL_EINVAL,
-            "\"data.stratify\" needs \"data.val_split\": the share for validation");
+        && !pl_data_splits(data))
+        rc = fail_at(c, &stratify, PL_JSON_VALUE, PL_EINVAL,
+                     "\"data.stratify\" needs \"data.val_split\", the share for "
+                     "validation, or \"data.folds\"");
+    if (rc == PL_OK && parts == 1)
+        rc = fail_at(c, &folds, PL_JSON_VALUE, PL_EINVAL,
+                     "\"data.folds\" is 1, but one part leaves nothing to train on: set "
+                     "2 or more, or 0 for none");
+    if (rc == PL_OK && c->deep && json_object_get(data, "fold") && part >= 0
+        && part >= parts)
+        rc = fail_at(c, &fold, PL_JSON_VALUE, PL_EINVAL,
+                     "\"data.fold\" is %lld, but \"data.folds\" makes %lld parts, which "
+                     "count from 0",
+                     (long long)part, (long long)parts);
     if (rc != PL_OK)
         return rc;
     if (pl_data_has_sources(data)) {
         const schema_t schema = {.table = {pl_source_table, pl_data_table}};
         path_t name = {.up = path, .key = "name"},
-               split = {.up = path, .key = "val_split"};
+               split = {.up = path, .key = parts > 0 ? "folds" : "val_split"};
         if (json_object_get(data, "name"))
             return fail_at(c, &name, PL_JSON_KEY, PL_EINVAL,
                            "\"data\" is one source with a \"name\", or has \"train\", "
@@ -466,11 +479,11 @@ static int check_data(const checker_t *c, const path_t *path, const json_t *data
         rc = check_object(c, path, &schema, data);
         const json_t *val = json_object_get(data, "val");
         bool has_val = val && !json_is_null(val);
-        if (rc == PL_OK && has_val
-            && json_number_value(json_object_get(data, "val_split")) > 0)
+        if (rc == PL_OK && has_val && pl_data_splits(data))
             return fail_at(
                 c, &split, PL_JSON_KEY, PL_EINVAL,
-                "\"data.val_split\" and \"data.val\" contradict each other: remove one");
+                "\"data.%s\" and \"data.val\" contradict each other: remove one",
+                split.key);
         return rc;
     }
     if (has_data_options_only(data))

@@ -125,6 +125,12 @@ bool pl_data_has_sources(const json_t *data)
     return false;
 }
 
+bool pl_data_splits(const json_t *data)
+{
+    return json_number_value(json_object_get(data, "val_split")) > 0
+           || json_integer_value(json_object_get(data, "folds")) > 0;
+}
+
 json_t *pl_component_without(const json_t *value, const pl_option_t *general,
                              pl_error_t *err)
 {

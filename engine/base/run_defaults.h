@@ -13,6 +13,8 @@ json_t *pl_run_with_defaults(const json_t *root, pl_error_t *err);
 
 /* Whether a data section has sources for the stages. */
 bool pl_data_has_sources(const json_t *data);
+/* A part of the training data is for validation. */
+bool pl_data_splits(const json_t *data);
 
 /* The options of a section's component, such as the data set of a data section, without
  * the keys of the table: a new reference. */

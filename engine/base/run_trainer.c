@@ -135,6 +135,8 @@ void pl_trainer_expand(pl_trainer_options_t *t, pl_data_options_t *data)
         t->limit_train_batches = t->limit_val_batches = t->overfit_batches;
         data->loader.shuffle = false;
     }
+    if (data->folds)
+        data->val_split = 1 / (double)data->folds;
     if (t->global_batch_size)
         data->batch_size = t->global_batch_size / t->micro_shards;
     if (!t->fast_dev_run)

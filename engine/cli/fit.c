@@ -299,11 +299,17 @@ int cli_fit(const cli_fit_t *given)
         .session = {.work = &work, .arguments = arguments, .json = arguments->json}};
     if (code == PL_OK)
         code = cli_sweep_open(&fit.sweep, &run, &err);
-    if (code == PL_OK && arguments->print_config && fit.sweep.runs > 1)
+    if (code == PL_OK && arguments->print_config
+        && fit.sweep.runs > (fit.sweep.folds ? fit.sweep.folds : 1))
         code = pl_fail(&err, PL_EINVAL,
                        "--print-config prints one run: give each --set one value");
     if (code == PL_OK)
         fit.session.options = fit_load(&fit, &err);
+    if (fit.session.options && arguments->print_config && fit.sweep.folds
+        && pl_options_set(fit.session.options, "data.fold", "-1", &err) != PL_OK) {
+        pl_options_free(fit.session.options);
+        fit.session.options = NULL;
+    }
     if (!fit.session.options)
         cli_failure(&err, arguments->json);
     else if (arguments->print_config)

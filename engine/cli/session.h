@@ -147,14 +147,17 @@ typedef struct cli_axis {
 
 typedef struct cli_sweep {
     cli_run_t run;
+    const char **words;                                     /* run.set with the fold */
     int axes, runs;                                         /* 1: no sweep */
+    int folds;                                              /* values of the last axis, if
+                                                               it is data.fold; 0: none */
     int next;                                               /* run to be started */
     cli_axis_t axis[CLI_SWEPT];
     json_t *rows;                                           /* of the runs that ended */
 } cli_sweep_t;
 
-/* Finds the keys with several values and checks every run. PL_EINVAL names the wrong
- * one. */
+/* Finds the keys with several values and checks every run; data.folds without data.fold is
+ * a key with a value for each fold. PL_EINVAL names the wrong one. */
 int cli_sweep_open(cli_sweep_t *sweep, const cli_run_t *run, pl_error_t *err);
 void cli_sweep_close(cli_sweep_t *sweep);
 

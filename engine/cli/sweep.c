@@ -6,6 +6,7 @@
  * end after hours at a slip of the pen. */
 #include "cli/session.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -156,11 +157,62 @@ static pl_options_t *options_of(const cli_sweep_t *sweep, int run, pl_error_t *e
     return options;
 }
 
+/* A run file with folds stands for a run with each of them: the key that changes
+ * fastest. */
+static int find_folds(cli_sweep_t *sweep, pl_error_t *err)
+{
+    pl_options_t *options = options_of(sweep, 0, err);
+    if (!options)
+        return err->code;
+    char *folds = pl_options_get(options, "data.folds"),
+         *fold = pl_options_get(options, "data.fold");
+    const int count = folds && fold && atoi(fold) < 0 ? atoi(folds) : 0;
+    cli_texts_t *set = &sweep->run.set;
+    pl_text_free(folds);
+    pl_text_free(fold);
+    pl_options_free(options);
+    for (int k = 0; count > 1 && k < sweep->axes; k++)
+        if (!strncmp(set->text[sweep->axis[k].word], "data.folds=", strlen("data.folds=")))
+            return pl_fail(err, PL_EINVAL,
+                           "--set data.folds: give one number of folds; each stands for "
+                           "that many runs");
+    if (count < 2)
+        return PL_OK;
+    if (sweep->axes == CLI_SWEPT || sweep->runs * count > RUNS_MAX)
+        return pl_fail(err, PL_EINVAL,
+                       "data.folds: %d or more runs; at most %d of %d keys are possible",
+                       sweep->runs * count, RUNS_MAX, CLI_SWEPT);
+    sweep->words = calloc((size_t)set->count + 1, sizeof *sweep->words);
+    if (!sweep->words)
+        return pl_fail(err, PL_ENOMEM, "out of memory");
+    for (int k = 0; k < set->count; k++)
+        sweep->words[k] = set->text[k];
+    cli_axis_t *axis = &sweep->axis[sweep->axes];
+    axis->word = set->count;
+    axis->value = calloc((size_t)count, sizeof *axis->value);
+    sweep->axes += axis->value != NULL;
+    for (int k = 0; axis->value && k < count; k++) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", k);
+        axis->value[k] = strdup(number);
+        axis->count += axis->value[k] != NULL;
+    }
+    if (axis->count < count)
+        return pl_fail(err, PL_ENOMEM, "out of memory");
+    sweep->words[set->count] = "data.fold=0";
+    *set = (cli_texts_t){set->count + 1, sweep->words};
+    sweep->folds = count;
+    sweep->runs *= count;
+    return PL_OK;
+}
+
 int cli_sweep_open(cli_sweep_t *sweep, const cli_run_t *run, pl_error_t *err)
 {
     *sweep = (cli_sweep_t){.run = *run, .runs = 1, .rows = json_array()};
     int code = sweep->rows ? find_axes(sweep, err)
                            : pl_fail(err, PL_ENOMEM, "out of memory");
+    if (code == PL_OK)
+        code = find_folds(sweep, err);
     for (int k = 0; code == PL_OK && sweep->runs > 1 && k < sweep->runs; k++) {
         pl_options_t *options = options_of(sweep, k, err);
         code = options ? PL_OK : err->code;
@@ -176,6 +228,7 @@ void cli_sweep_close(cli_sweep_t *sweep)
             free(sweep->axis[k].value[i]);
         free(sweep->axis[k].value);
     }
+    free(sweep->words);
     json_decref(sweep->rows);
 }
 
@@ -248,10 +301,67 @@ static void keep_others(cli_sweep_t *sweep)
     }
 }
 
+/* Of the folds that were trained, from run `first` on: the mean of each metric, or its
+ * standard deviation from `mean`  [NULL: the mean]. */
+static json_t *folds_measure(const cli_sweep_t *sweep, int first, const json_t *mean,
+                             int *count_p)
+{
+    json_t *sums = json_object(), *value;
+    const char *name;
+    int count = 0;
+    for (int k = first; k < first + sweep->folds; k++) {
+        const json_t *row = json_array_get(sweep->rows, (size_t)k);
+        json_t *metrics = json_object_get(row, "metrics");
+        count += json_is_object(metrics);
+        json_object_foreach(metrics, name, value) {
+            const double x = json_number_value(value)
+                             - json_number_value(json_object_get(mean, name)),
+                         sum = json_number_value(json_object_get(sums, name));
+            json_object_set_new(sums, name, json_real(sum + (mean ? x * x : x)));
+        }
+    }
+    json_object_foreach(sums, name, value) {
+        const double sum = json_real_value(value);
+        json_real_set(value, !mean       ? sum / count
+                             : count > 1 ? sqrt(sum / (count - 1))
+                                         : 0);
+    }
+    for (int k = first; k < first + sweep->folds; k++)
+        json_object_foreach(
+            json_object_get(json_array_get(sweep->rows, (size_t)k), "metrics"), name,
+            value)
+            if (!json_is_number(value))                     /* it is not finite */
+                json_object_del(sums, name);
+    *count_p = count;
+    return sums;
+}
+
+/* For each combination of the other keys: [{"set": {…}, "folds": 5, "metrics":
+ * {"val_loss": 0.4, …}, "deviations": {"val_loss": 0.02, …}}, …]. */
+static json_t *folds_json(const cli_sweep_t *sweep)
+{
+    json_t *all = json_array();
+    for (int first = 0; sweep->folds && first < sweep->runs; first += sweep->folds) {
+        const json_t *row = json_array_get(sweep->rows, (size_t)first);
+        json_t *set = json_copy(json_object_get(row, "set"));
+        int count;
+        json_t *mean = folds_measure(sweep, first, NULL, &count),
+               *deviation = folds_measure(sweep, first, mean, &count);
+        json_object_del(set, "data.fold");
+        json_array_append_new(all, json_pack("{s:o, s:i, s:o, s:o}", "set", set, "folds",
+                                             count, "metrics", mean, "deviations",
+                                             deviation));
+    }
+    return all;
+}
+
 json_t *cli_sweep_json(cli_sweep_t *sweep)
 {
     keep_others(sweep);
-    return json_pack("{s:s, s:O}", "event", "sweep", "runs", sweep->rows);
+    json_t *json = json_pack("{s:s, s:O}", "event", "sweep", "runs", sweep->rows);
+    if (sweep->folds)
+        json_object_set_new(json, "folds", folds_json(sweep));
+    return json;
 }
 
 /* Names of the metrics that begin with `beginning`; -> how many. */
@@ -360,6 +470,30 @@ static void show_best(const json_t *rows, const char *metric)
     cli_print("lowest %s: %s\n", metric, words);
 }
 
+/* Means over the folds, with their standard deviations. */
+static void show_folds(const json_t *folds, const char *const *metrics)
+{
+    size_t k;
+    json_t *row;
+    char words[256], mean[24], deviation[24];
+    json_array_foreach((json_t *)folds, k, row) {
+        cli_sweep_words(json_object_get(row, "set"), words, sizeof words);
+        cli_print("\nmean of %d folds%s%s\n",
+                  (int)json_integer_value(json_object_get(row, "folds")),
+                  *words ? ", " : "", words);
+        for (int i = 0; metrics[i]; i++) {
+            const json_t *value = json_object_get(json_object_get(row, "metrics"),
+                                                  metrics[i]),
+                         *spread = json_object_get(json_object_get(row, "deviations"),
+                                                   metrics[i]);
+            if (value)
+                cli_print("%-12s %s ± %s\n", metrics[i],
+                          cli_number(json_number_value(value), 4, mean),
+                          cli_number(json_number_value(spread), 2, deviation));
+        }
+    }
+}
+
 void cli_sweep_show(cli_sweep_t *sweep)
 {
     const char *metrics[COLUMNS_MAX + 1] = {NULL};
@@ -374,5 +508,10 @@ void cli_sweep_show(cli_sweep_t *sweep)
     show_row(rows, NULL, metrics, set);
     json_array_foreach((json_t *)rows, k, row)
         show_row(rows, row, metrics, set);
-    show_best(rows, validated ? "val_loss" : "train_loss");
+    json_t *folds = folds_json(sweep);
+    if (sweep->folds)
+        show_folds(folds, metrics);
+    if (!sweep->folds || sweep->runs > sweep->folds)
+        show_best(sweep->folds ? folds : rows, validated ? "val_loss" : "train_loss");
+    json_decref(folds);
 }

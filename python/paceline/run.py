@@ -33,7 +33,7 @@ _on_hook_t = CFUNCTYPE(c_int, c_void_p, c_int, POINTER(interface.pl_hook_event_t
 _every_t = CFUNCTYPE(c_int64, c_void_p)
 _callback_names = (f"python-{k}" for k in itertools.count())
 _tables: List[Any] = []                                     # the library borrows them forever
-DATA_OPTIONS = ("batch_size", "val_split", "stratify", "sampler", "shuffle", "drop_last", "prefetch", "buckets", "workers")
+DATA_OPTIONS = ("batch_size", "val_split", "folds", "fold", "stratify", "sampler", "shuffle", "drop_last", "prefetch", "buckets", "workers")
 
 
 class Component(dict):

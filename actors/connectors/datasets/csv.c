@@ -55,6 +55,10 @@ static const pl_option_t csv_options[] = {
      "other use"},
     {"ignore", PL_OPTION_TEXT, offsetof(csv_dataset_t, ignored), "\"\"", NULL,
      "columns that are not used, by name or number: \"id,name\""},
+    PL_TEXT(csv_dataset_t, groups, "\"\"", NULL,
+            "column that says what belongs together, by name or number, such as a "
+            "patient: rows with the same text there are all in training or all in "
+            "validation; it is no feature"),
     PL_WORD(csv_dataset_t, missing, "\"error\"",
             "error|mean|median|most_frequent|drop|category",
             "empty cells of features: an error; filled with what the training data has "
@@ -210,14 +214,17 @@ static void csv_drop_rows(csv_dataset_t *csv)
 }
 
 /* The split that the run will make of these rows.  If it is impossible, the run reports
- * that. */
+ * that, except where groups are the reason: their column is known here. */
 static int csv_find_split(const csv_dataset_t *csv, const pl_data_request_t *request,
                           pl_data_split_t *split, pl_error_t *err)
 {
     pl_error_t why = {0};
     pl_data_split_spec_t spec = {.seed = request->seed,
                                  .total = csv->rows,
-                                 .share = request->val_split};
+                                 .share = request->val_split,
+                                 .folds = request->folds,
+                                 .fold = request->fold,
+                                 .group = csv->group};
     int64_t *target = NULL;
     if (!(request->val_split > 0))
         return PL_OK;
@@ -230,6 +237,11 @@ static int csv_find_split(const csv_dataset_t *csv, const pl_data_request_t *req
     }
     const int code = pl_data_split_make(split, &spec, &why);
     pl_free(target);
+    if (code == PL_EINVAL && csv->group) {
+        char text[80];
+        return pl_fail(err, code, "%s: groups by field %s: %s", csv->path,
+                       csv_column_text(csv, csv->group_column, text), why.text);
+    }
     return code == PL_ENOMEM ? pl_no_memory(err) : PL_OK;
 }
 
@@ -326,6 +338,8 @@ static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t
                        csv->path);
     if (!code)
         code = csv_find_target(csv, data_info, err);
+    if (!code && *csv->groups && request->val_split > 0)
+        code = csv_number_groups(csv, err);
     if (!code && !data_info)
         code = csv_find_split(csv, request, &split, err);
     if (!code && !data_info && csv->standardize && csv->kind == TARGET_VALUE)
@@ -354,6 +368,7 @@ static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t
     if (code)
         return code;
     found.samples = csv->rows;
+    found.group = csv->group;
     pl_dataset_field(&found, "x", PL_F32, PL_SHAPE(csv->features));
     if (csv->kind != TARGET_NONE)
         pl_dataset_field(&found, "y", csv->kind == TARGET_CLASS ? PL_I64 : PL_F32,
@@ -413,6 +428,7 @@ static void csv_close(void *self)
     json_decref(csv->names);
     json_decref(csv->class_names);
     pl_free(csv->other);
+    pl_free(csv->group);
     pl_free(csv->index);
     pl_free(csv->x);
     pl_free(csv->y);
@@ -421,6 +437,7 @@ static void csv_close(void *self)
     csv->use = csv->from = NULL;
     csv->names = csv->class_names = NULL;
     csv->other = NULL;
+    csv->group = NULL;
     csv->index = NULL;
     csv->x = NULL;
     csv->y = NULL;

@@ -147,7 +147,9 @@ static int csv_use_by_position(csv_dataset_t *csv, pl_error_t *err)
         csv->use[k] = k == csv->column ? FOR_TARGET
                       : *csv->used     ? FOR_NOTHING
                                        : FOR_FEATURE;
-    int code = csv_mark(csv, "features", csv->used, FOR_FEATURE, err);
+    int code = csv_mark(csv, "groups", csv->groups, FOR_NOTHING, err);
+    if (!code)
+        code = csv_mark(csv, "features", csv->used, FOR_FEATURE, err);
     if (!code)
         code = csv_mark(csv, "ignore", csv->ignored, FOR_NOTHING, err);
     for (int k = 0; k < csv->others.count && !code; k++)
@@ -292,6 +294,38 @@ int csv_find_uses(csv_dataset_t *csv, const json_t *data_info, pl_stage_t stage,
                    "%s: %d feature%s, but the training data had %lld: check the options "
                    "target and label",
                    csv->path, csv->sources, pl_plural(csv->sources), (long long)features);
+}
+
+int csv_number_groups(csv_dataset_t *csv, pl_error_t *err)
+{
+    const int column = csv_column(&csv->table, csv->groups, strlen(csv->groups));
+    json_t *numbers = json_object();
+    char place[48], text[80];
+    int code = PL_OK, failed = !numbers;
+    if (column < 0) {
+        json_decref(numbers);
+        return pl_fail(err, PL_EINVAL, "%s: \"groups\": there is no column \"%.40s\"",
+                       csv->path, csv->groups);
+    }
+    csv->group_column = column;
+    csv->group = pl_alloc_array((size_t)csv->rows + 1, sizeof *csv->group);
+    failed = failed || !csv->group;
+    for (int64_t row = 0; row < csv->rows && !failed && !code; row++) {
+        const char *cell = pl_csv_cell(&csv->table, row, column);
+        const json_t *known = json_object_get(numbers, cell);
+        const json_int_t next = (json_int_t)json_object_size(numbers);
+        csv->group[row] = known ? json_integer_value(known) : next;
+        if (!known)
+            failed = json_object_set_new_nocheck(numbers, cell, json_integer(next));
+        pl_csv_place(&csv->table, row, column, place);
+        if (!*cell)
+            code = pl_fail(err, PL_EFORMAT,
+                           "%s:%s: field %s is empty, but \"groups\" names it: each row "
+                           "needs a group",
+                           csv->path, place, csv_column_text(csv, column, text));
+    }
+    json_decref(numbers);
+    return failed ? pl_no_memory(err) : code;
 }
 
 int csv_names(const csv_dataset_t *csv, json_t **names_p, pl_error_t *err)

@@ -75,7 +75,7 @@ typedef struct csv_recipe {
 } csv_recipe_t;
 
 typedef struct csv_dataset {
-    const char *path, *delimiter, *comment, *used, *ignored, *missing_values;
+    const char *path, *delimiter, *comment, *used, *ignored, *groups, *missing_values;
     const char *from_table, *query;                         /* of a database */
     pl_csv_header_t header;
     int decimal, categories, texts;                         /* words of their options */
@@ -88,7 +88,9 @@ typedef struct csv_dataset {
     int64_t rows;
     csv_target_t kind;
     int column;                                             /* of the target; -1: none */
-    int *use;                                               /* [columns] */
+    int group_column;                                      /* -1: none */
+    int64_t *group;                                        /* [rows]  [none] */
+    int *use;                                              /* [columns] */
     int *from;                                              /* [sources]: their columns */
     csv_recipe_t *recipe;                                   /* [sources] */
     uint32_t rank;
@@ -120,6 +122,9 @@ void csv_log(const csv_dataset_t *csv, pl_log_level_t level, const char *format,
 
 /* Reads the table, and empties the cells that are as good as empty. */
 int csv_load(csv_dataset_t *csv, pl_error_t *err);
+
+/* Numbers the groups of the rows, in the order in which they come. */
+int csv_number_groups(csv_dataset_t *csv, pl_error_t *err);
 
 /* A column by its name, or its number from 0, in text[0..length); -1: there is none. */
 int csv_column(const pl_csv_t *table, const char *text, size_t length);

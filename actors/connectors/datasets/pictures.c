@@ -333,6 +333,8 @@ static int find_partners(pictures_t *p, const pl_data_request_t *request, pl_err
     const pl_data_split_spec_t spec = {.seed = request->seed,
                                        .total = p->list.count,
                                        .share = request->val_split,
+                                       .folds = request->folds,
+                                       .fold = request->fold,
                                        .target = request->stratify ? p->list.label
                                                                    : NULL};
     pl_error_t why = {0};

@@ -524,6 +524,7 @@ char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
                             .comment = "",
                             .from_table = "",
                             .query = "",
+                            .groups = "",
                             .missing_values = CSV_MISSING_VALUES,
                             .skip_lines = -1}};
     struct stat status;
