@@ -388,6 +388,22 @@ folds_are_trained_in_turn() {
     like "$out" '"fold": -1' "--print-config prints the whole request"
 }
 
+a_run_can_end_with_its_best_weights() {
+    local best='{"name": "model_checkpoint", "monitor": "val_loss", "mode": "max", "restore_best": true'
+    try "$paceline" fit run.json --set trainer.run_name=best --set "callbacks=[$best, \"verbose\": false}]"
+    is "$status" 0 "status 0: $err"
+    like "$out" '^the weights and metrics are those of step 12, the best by val_loss$' "the first epoch has the largest loss"
+    ok "the final weights are those" cmp runs/best/model.safetensors runs/best/checkpoints/*/model.safetensors
+    is "$(metric val_loss)" "$(printf %.4f "$(grep -o '"val_loss":[0-9.e-]*' runs/best/metrics.jsonl | head -n 1 | cut -d: -f2)")" \
+        "so are the metrics"
+    is "$(grep -c "saved step" <<<"$err")" 0 "with verbose false, single checkpoints are not reported"
+    like "$err" 'saved 1 checkpoint, of which the best is in runs/best/checkpoints' "but their number at the end"
+    try "$paceline" fit run.json --set trainer.run_name=told --set "callbacks=[$best}]"
+    like "$err" 'saved step 12: ' "otherwise they are"
+    refused 2 '"callbacks.0.restore_best": true needs a metric as "monitor"' \
+        fit run.json --set 'callbacks=[{"name": "model_checkpoint", "restore_best": true}]'
+}
+
 a_signal_ends_the_whole_sweep() {
     start_endless_fit swept --set optimizer.lr=1e-2,1e-3
     kill -INT "$pid"
@@ -1246,6 +1262,7 @@ run several_values_are_several_runs trains
 run a_sweep_ends_with_all_its_results trains
 run a_sweep_is_checked_before_it_starts
 run folds_are_trained_in_turn trains
+run a_run_can_end_with_its_best_weights trains
 run a_signal_ends_the_whole_sweep trains
 run print_config_shows_every_default trains
 run a_malformed_run_file_is_refused_with_its_place

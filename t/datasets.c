@@ -324,8 +324,8 @@ static void a_stratified_split_keeps_the_proportions_of_classes(void)
          "is refused");
 }
 
-/* Makes all folds and adds 1 to the place of each sample that is held; -> whether all were
- * made. */
+/* Makes all folds and adds 1 to the place of each sample that is held; -> whether all
+ * were made. */
 static bool folds_make(pl_data_split_spec_t spec, int64_t smallest, int64_t largest,
                        int *times, int64_t *fold_of)
 {
@@ -336,7 +336,8 @@ static bool folds_make(pl_data_split_spec_t spec, int64_t smallest, int64_t larg
         made = pl_data_split_make(&split, &spec, &err) == PL_OK
                && split.held_count >= smallest && split.held_count <= largest;
         if (!made)
-            tap_diag("fold %d has %d: %s", (int)spec.fold, (int)split.held_count, err.text);
+            tap_diag("fold %d has %d: %s", (int)spec.fold, (int)split.held_count,
+                     err.text);
         for (int64_t k = 0; k < split.held_count; k++) {
             times[split.held[k]]++;
             fold_of[split.held[k]] = spec.fold;
@@ -394,11 +395,8 @@ static void no_group_is_parted(void)
         group[k] = k % 61 * 17;
         target[k] = k % 61 < 12;                            /* a fifth of the groups */
     }
-    pl_data_split_spec_t spec = {.seed = 7,
-                                 .total = SPLIT_SAMPLES,
-                                 .folds = 5,
-                                 .group = group,
-                                 .target = target};
+    pl_data_split_spec_t spec = {
+        .seed = 7, .total = SPLIT_SAMPLES, .folds = 5, .group = group, .target = target};
     ok(folds_make(spec, 180, 220, times, fold_of), "five folds of about 200 of 1000");
     ok(all_once(times), "have each sample once");
     for (int k = 0; k < SPLIT_SAMPLES; k++) {
@@ -435,7 +433,8 @@ static void csv_keeps_groups_together(void)
 {
     char text[2048] = "place,a,b\n", options[400];
     for (int k = 0; k < 40; k++)
-        sprintf(text + strlen(text), "%s,%d,%d\n", k % 4 < 2 ? "north" : "south", k, k % 2);
+        sprintf(text + strlen(text), "%s,%d,%d\n", k % 4 < 2 ? "north" : "south", k,
+                k % 2);
     const char *path = file_put_text("places.csv", text);
     snprintf(options, sizeof options, "{\"path\": \"%s\", \"groups\": \"place\"}", path);
     rig_t rig = rig_open_split(&pl_csv_dataset, 0.5, false, options);

@@ -37,6 +37,8 @@ typedef struct checkpoint {
     char *owed;                      /* names to remove after the next successful save,
                                         one a line  [none] */
     pl_log_level_t level;            /* of the lines about saves */
+    bool sums_up;                    /* the end of the run says how many there were */
+    uint64_t saved;                  /* checkpoints */
     int open;                        /* calls to the writers */
     struct saving *oldest;           /* saves in progress  [none] */
     pl_call_t *weights;              /* the save of the weights  [none] */
@@ -57,6 +59,23 @@ typedef struct saving {
 
 /* ---- the start ---- */
 
+/* Saves by the default callback are not worth a line. */
+static void checkpoint_find_level(checkpoint_t *checkpoint, const pl_options_t *options)
+{
+    char key[48];
+    checkpoint->level = PL_LOG_DEBUG;
+    for (int k = 0; k < pl_options_count(options, "callbacks"); k++) {
+        snprintf(key, sizeof key, "callbacks.%d", k);
+        if (strcmp(pl_options_choice(options, key, ""), "model_checkpoint") != 0)
+            continue;
+        snprintf(key, sizeof key, "callbacks.%d.verbose", k);
+        if (json_is_false(pl_options_value(options, key)))
+            checkpoint->sums_up = true;
+        else
+            checkpoint->level = PL_LOG_INFO;
+    }
+}
+
 /* All manifests of the run share a unique id of the run, and its configuration. */
 static int checkpoint_on_start(void *self, pl_call_t *call, const pl_body_t *body,
                                pl_error_t *err)
@@ -73,10 +92,7 @@ static int checkpoint_on_start(void *self, pl_call_t *call, const pl_body_t *bod
     const pl_job_t *job = (const pl_job_t *)body->start.context;
     if (run_dir) {
         checkpoint->timeout_ms = pl_milliseconds(job->trainer->step_timeout);
-        /* Saves by the default callback are not worth a line. */
-        checkpoint->level = pl_callback_is_listed(job->options, "model_checkpoint")
-                                ? PL_LOG_INFO
-                                : PL_LOG_DEBUG;
+        checkpoint_find_level(checkpoint, job->options);
         checkpoint->path = pl_text("%s/" PL_WEIGHTS_FILE, run_dir);
         checkpoint->folder = pl_text("%s/" PL_CHECKPOINTS_FOLDER, run_dir);
         uint64_t id = 0;
@@ -230,6 +246,12 @@ static int checkpoint_on_save(void *self, pl_call_t *call, const pl_body_t *body
     if (!pl_call_write_weights(self, pl_peer(self, "writer"), &fields, how, err))
         return err->code;
     checkpoint->weights = call;
+    if (checkpoint->sums_up && checkpoint->level == PL_LOG_DEBUG)
+        pl_log_line(PL_LOG_INFO, pl_actor_rank(self), pl_actor_name(self),
+                    "saved %llu checkpoint%s, of which the best %s in %s",
+                    (unsigned long long)checkpoint->saved,
+                    pl_plural((int64_t)checkpoint->saved),
+                    checkpoint->saved == 1 ? "is" : "are", checkpoint->folder);
     call_began(checkpoint);
     return PL_OK;
 }
@@ -244,6 +266,7 @@ static void checkpoint_on_kept(void *self, const pl_answer_t *answer)
         pl_log_line(checkpoint->level, pl_actor_rank(self), pl_actor_name(self),
                     "saved step %llu: %s", (unsigned long long)saving->global_step,
                     answer->body->write_checkpoint_progress.path);
+    checkpoint->saved += answer->kind == PL_ANSWER_REPLY;
     if (answer->kind == PL_ANSWER_ERROR) {
         pl_log_line(
             PL_LOG_ERROR, pl_actor_rank(self), pl_actor_name(self),

@@ -139,9 +139,9 @@ int pl_data_loaders_prepare(pl_data_loaders_t *loaders, pl_stage_t stage, uint32
         request.fold = data->fold;
         if (data->folds && (data->fold < 0 || data->fold >= data->folds))
             code = pl_options_fail(err, PL_EINVAL, loaders->job->options, "data.folds",
-                                   "\"data.folds\" is %lld: set \"data.fold\" to the part "
-                                   "for validation, 0 to %lld; paceline fit trains with "
-                                   "each in turn",
+                                   "\"data.folds\" is %lld: set \"data.fold\" to the "
+                                   "part for validation, 0 to %lld; paceline fit trains "
+                                   "with each in turn",
                                    (long long)data->folds, (long long)data->folds - 1);
     }
     if (stage == PL_VALIDATE && !has_source(loaders, "data.val")) {

@@ -140,8 +140,8 @@ static int64_t class_of(const parts_t *parts, const int64_t *target, int64_t sam
     return found - parts->value;
 }
 
-/* Fills held; the samples of group k are member[begin .. begin + count).  Large groups are
- * placed first, groups of one size in random order. */
+/* Fills held; the samples of group k are member[begin .. begin + count).  Large groups
+ * are placed first, groups of one size in random order. */
 static int64_t groups_place(const pl_data_split_spec_t *spec, parts_t *parts,
                             const member_t *member, const group_t *group, int64_t groups,
                             int64_t *held)
@@ -154,8 +154,9 @@ static int64_t groups_place(const pl_data_split_spec_t *spec, parts_t *parts,
         double least = INFINITY;
         for (int64_t c = 0; c < parts->classes; c++)
             parts->own[c] = 0;
+        const member_t *of = &member[group[k].begin];
         for (int64_t i = 0; i < group[k].count; i++)
-            parts->own[class_of(parts, spec->target, member[group[k].begin + i].sample)]++;
+            parts->own[class_of(parts, spec->target, of[i].sample)]++;
         for (int64_t part = 0; part < parts->count; part++) {
             const double share = spec->folds ? 1 / (double)spec->folds
                                  : part == 0 ? spec->share
@@ -171,7 +172,7 @@ static int64_t groups_place(const pl_data_split_spec_t *spec, parts_t *parts,
         for (int64_t c = 0; c < parts->classes; c++)
             parts->filled[best * parts->classes + c] += parts->own[c];
         for (int64_t i = 0; i < group[k].count && best == wanted; i++)
-            held[made++] = member[group[k].begin + i].sample;
+            held[made++] = of[i].sample;
     }
     made = used ? made : -1;
     pl_free(used);
@@ -237,8 +238,8 @@ static int split_refuse(const pl_data_split_spec_t *spec, bool holds, pl_error_t
                          (long long)spec->folds, (long long)spec->total, left,
                          (long long)spec->total)
                : pl_fail(err, PL_EINVAL,
-                         "data.val_split %g of %lld samples leaves %s: choose another, or "
-                         "none",
+                         "data.val_split %g of %lld samples leaves %s: choose another, "
+                         "or none",
                          spec->share, (long long)spec->total, left);
 }
 

@@ -269,12 +269,13 @@ static int choices_list(choices_t *all, const char *run_dir, pl_error_t *err)
 }
 
 int pl_run_weights_best(const char *run_dir, const char *callbacks, char **path_p,
-                        pl_error_t *err)
+                        bool *restores, pl_error_t *err)
 {
     json_t *all = pl_json_value(callbacks, strlen(callbacks), NULL), *callback, *state;
     size_t k;
     int code = all ? PL_OK : pl_no_memory(err);
     *path_p = NULL;
+    *restores = false;
     json_array_foreach(all, k, callback) {
         if (*path_p || code != PL_OK || !(state = model_checkpoint_state(callback)))
             continue;
@@ -283,13 +284,64 @@ int pl_run_weights_best(const char *run_dir, const char *callbacks, char **path_
                           : NULL;
         if (name && !path)
             code = pl_no_memory(err);
-        if (path && access(path, F_OK) == 0)
+        if (path && access(path, F_OK) == 0) {
             *path_p = path;
-        else
+            *restores = json_is_true(json_object_get(state, "restore_best"));
+        } else {
             pl_free(path);
+        }
         json_decref(state);
     }
     json_decref(all);
+    return code;
+}
+
+/* The two files may be one on the disk: neither is changed in place. */
+static int file_replace(const char *run_dir, const char *checkpoint,
+                        const pl_weights_t *weights, pl_error_t *err)
+{
+    char *from = pl_text("%s/" PL_CHECKPOINT_MODEL, checkpoint),
+         *to = pl_text("%s/" PL_WEIGHTS_FILE, run_dir),
+         *link_path = pl_text("%s/." PL_WEIGHTS_FILE ".best", run_dir);
+    int code = from && to && link_path ? PL_OK : pl_no_memory(err);
+    if (code == PL_OK) {
+        unlink(link_path);
+        if (link(from, link_path) != 0 || rename(link_path, to) != 0)
+            code = pl_weights_write(to, weights, weights->global_step, err);
+        unlink(link_path);                       /* which stays if both were one before */
+    }
+    pl_text_free(from);
+    pl_text_free(to);
+    pl_text_free(link_path);
+    return code;
+}
+
+int pl_run_weights_restore(const char *run_dir, const char *checkpoint,
+                           const pl_weights_t *weights, char **metrics_p, pl_error_t *err)
+{
+    const char *given = *metrics_p;
+    json_t *manifest = pl_checkpoint_manifest(checkpoint, err), *value;
+    json_t *metrics = manifest ? pl_json_value(given, strlen(given), err) : NULL;
+    const char *name;
+    int failed = 0, code = metrics ? PL_OK : err->code;
+    json_object_foreach(json_object_get(manifest, "metrics"), name, value)
+        if (metrics && (!strncmp(name, "val_", 4) || !strncmp(name, "train_", 6)))
+            failed |= json_object_set(metrics, name, value);
+    char *text = metrics && !failed ? pl_json_write(metrics, PL_JSON_COMPACT) : NULL;
+    char *copy = text ? pl_strdup(text) : NULL;
+    if (code == PL_OK && !copy)
+        code = pl_no_memory(err);
+    if (code == PL_OK)
+        code = file_replace(run_dir, checkpoint, weights, err);
+    if (code == PL_OK) {
+        pl_free(*metrics_p);
+        *metrics_p = copy;
+    } else {
+        pl_free(copy);
+    }
+    pl_text_free(text);
+    json_decref(metrics);
+    json_decref(manifest);
     return code;
 }
 

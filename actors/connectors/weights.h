@@ -40,8 +40,14 @@ struct pl_weights *pl_weights_read(const char *path, pl_error_t *err);
 
 /* The path of the best checkpoint according to the states of the callbacks, a JSON array
  * of {name, state}; to be freed  [NULL: no callback monitors a metric, or its checkpoint
- * does not exist]. */
+ * does not exist]. *restores: its callback has restore_best. */
 int pl_run_weights_best(const char *run_dir, const char *callbacks, char **path_p,
-                        pl_error_t *err);
+                        bool *restores, pl_error_t *err);
+/* Makes a checkpoint the end of a run: its model file, of these weights, becomes the one
+ * of the run directory, and its values of "train_" and "val_" metrics replace those in
+ * *metrics_p, JSON from pl_alloc(). */
+int pl_run_weights_restore(const char *run_dir, const char *checkpoint,
+                           const struct pl_weights *weights, char **metrics_p,
+                           pl_error_t *err);
 
 #endif

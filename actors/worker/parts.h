@@ -51,6 +51,7 @@ typedef struct pl_worker {
                                              compared between ranks  [not known] */
     int64_t set_up;                       /* pl_now() when compiling began */
     char *run_dir;                        /* [none] */
+    pl_outcome_t *outcome;                /* of the loop, which has ended, counted */
 } pl_worker_t;
 
 /* ---- worker.c ---- */

@@ -23,6 +23,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/options.h"
 #include "base/run.h"
 #include "base/timeouts.h"
@@ -320,6 +321,52 @@ void pl_worker_measure_device(void *self)
                            (pl_how_t){.on_answer = device_measured}, NULL);
 }
 
+/* ---- the end of the loop ---- */
+
+static void worker_report(pl_worker_t *w)
+{
+    pl_outcome_t *outcome = w->outcome;
+    pl_call_t *call = w->run;
+    const bool can_resume = outcome->stopped || outcome->rollback,
+               failed = outcome->error.code;
+    worker_tell_loggers(w, failed && !outcome->rollback ? PL_RUN_STATUS_FAILED
+                           : can_resume                 ? PL_RUN_STATUS_STOPPED
+                                                        : PL_RUN_STATUS_OK);
+    pl_worker_stop_note(w, outcome);
+    w->run = NULL;
+    w->outcome = NULL;
+    if (outcome->error.code == PL_ESTUCK)
+        pl_worker_suspect(w);
+    pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object});
+    pl_object_unref(outcome);
+}
+
+/* The last weights stay if the best cannot be read or written. */
+static void best_read(void *self, const pl_answer_t *answer)
+{
+    pl_worker_t *w = self;
+    pl_error_t err = {0};
+    if ((answer->kind != PL_ANSWER_REPLY && answer->kind != PL_ANSWER_ERROR) || !w->run)
+        return;
+    if (answer->kind == PL_ANSWER_ERROR) {
+        err = *answer->error;
+    } else {
+        pl_weights_t *best = (pl_weights_t *)answer->body->read_weights_reply.weights;
+        pl_outcome_t *outcome = w->outcome;
+        if (best->global_step != outcome->global_step
+            && pl_run_weights_restore(w->run_dir, outcome->best, best, &outcome->metrics,
+                                      &err)
+                   == PL_OK) {
+            pl_object_unref(outcome->weights);
+            outcome->weights = pl_object_ref(best);
+        }
+    }
+    if (err.code != PL_OK)
+        pl_log_line(PL_LOG_WARNING, pl_actor_rank(w), pl_actor_name(w),
+                    "the final weights are the last ones, not the best: %s", err.text);
+    worker_report(w);
+}
+
 /* ---- the loop runs ---- */
 
 static void worker_ran(void *self, const pl_answer_t *answer)
@@ -347,27 +394,24 @@ static void worker_ran(void *self, const pl_answer_t *answer)
     if (answer->kind != PL_ANSWER_REPLY || !w->run)
         return;
     pl_outcome_t *outcome = (pl_outcome_t *)answer->body->run_reply.outcome;
-    pl_call_t *call = w->run;
     pl_error_t err = {0};
+    bool restores = false;
+    w->outcome = pl_object_ref(outcome);
     if (w->run_dir) {                             /* no other actor has the outcome yet */
         outcome->run_dir = pl_strdup(w->run_dir);
         if (!outcome->run_dir)
             pl_no_memory(&err);
         else if (outcome->callbacks && outcome->error.code != PL_ESTUCK)
-            pl_run_weights_best(w->run_dir, outcome->callbacks, &outcome->best, &err);
+            pl_run_weights_best(w->run_dir, outcome->callbacks, &outcome->best, &restores,
+                                &err);
         if (outcome->error.code == PL_OK)
             outcome->error = err;
     }
-    const bool can_resume = outcome->stopped || outcome->rollback,
-               failed = outcome->error.code;
-    worker_tell_loggers(w, failed && !outcome->rollback ? PL_RUN_STATUS_FAILED
-                           : can_resume                 ? PL_RUN_STATUS_STOPPED
-                                                        : PL_RUN_STATUS_OK);
-    pl_worker_stop_note(w, outcome);
-    w->run = NULL;
-    if (outcome->error.code == PL_ESTUCK)
-        pl_worker_suspect(w);
-    pl_reply_run(call, &(pl_run_reply_t){.outcome = &outcome->object});
+    const pl_read_weights_t best = {.path = outcome->best};
+    if (!restores || outcome->error.code != PL_OK || outcome->rollback
+        || !pl_call_read_weights(w, w->writer, &best, (pl_how_t){.on_answer = best_read},
+                                 NULL))
+        worker_report(w);
 }
 
 void pl_worker_run_loop(void *self)
@@ -445,6 +489,7 @@ static void worker_release(void *self)
     pl_hooks_release(&w->hooks);
     pl_resume_release(&w->resume);
     pl_object_unref(w->weights);
+    pl_object_unref(w->outcome);
     pl_object_unref(w->signature);
     pl_free(w->data_info);
     pl_text_free(w->found);

@@ -46,6 +46,30 @@ static void show_end(const pl_result_t *result, int signal)
                   skipped);
 }
 
+/* Where a model_checkpoint has restore_best, weights and metrics are those of the best
+ * checkpoint, which may be of an earlier step. */
+static void show_best(const pl_result_t *result)
+{
+    char *path = pl_text("%s/manifest.json", result->best_checkpoint);
+    json_t *manifest = path && *result->best_checkpoint ? json_load_file(path, 0, NULL)
+                                                        : NULL,
+           *callback;
+    const json_int_t step = json_integer_value(json_object_get(manifest, "global_step"));
+    size_t k;
+    json_array_foreach(json_object_get(manifest, "callbacks"), k, callback) {
+        const char *text = json_string_value(json_object_get(callback, "state"));
+        json_t *state = text ? json_loads(text, 0, NULL) : NULL;
+        if (json_is_true(json_object_get(state, "restore_best"))
+            && step != (json_int_t)result->global_step)
+            cli_print("the weights and metrics are those of step %lld, the best by %s\n",
+                      (long long)step,
+                      json_string_value(json_object_get(state, "monitor")));
+        json_decref(state);
+    }
+    json_decref(manifest);
+    pl_text_free(path);
+}
+
 /* The folder of checkpoints is empty if none could be written. */
 static bool is_empty_folder(const char *run_dir, const char *name)
 {
@@ -195,6 +219,7 @@ static int fit_done(cli_session_t *session, const pl_result_t *result)
         cli_show_metrics(result, "val_");
         cli_show_metrics(result, "train_");
         show_end(result, session->signal);
+        show_best(result);
     }
     if (!*result->run_dir)
         return CLI_DONE;

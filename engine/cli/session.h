@@ -156,8 +156,8 @@ typedef struct cli_sweep {
     json_t *rows;                                           /* of the runs that ended */
 } cli_sweep_t;
 
-/* Finds the keys with several values and checks every run; data.folds without data.fold is
- * a key with a value for each fold. PL_EINVAL names the wrong one. */
+/* Finds the keys with several values and checks every run; data.folds without data.fold
+ * is a key with a value for each fold. PL_EINVAL names the wrong one. */
 int cli_sweep_open(cli_sweep_t *sweep, const cli_run_t *run, pl_error_t *err);
 void cli_sweep_close(cli_sweep_t *sweep);
 

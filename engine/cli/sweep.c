@@ -172,7 +172,7 @@ static int find_folds(cli_sweep_t *sweep, pl_error_t *err)
     pl_text_free(fold);
     pl_options_free(options);
     for (int k = 0; count > 1 && k < sweep->axes; k++)
-        if (!strncmp(set->text[sweep->axis[k].word], "data.folds=", strlen("data.folds=")))
+        if (!strncmp(set->text[sweep->axis[k].word], "data.folds=", 11))
             return pl_fail(err, PL_EINVAL,
                            "--set data.folds: give one number of folds; each stands for "
                            "that many runs");
@@ -327,9 +327,9 @@ static json_t *folds_measure(const cli_sweep_t *sweep, int first, const json_t *
                                          : 0);
     }
     for (int k = first; k < first + sweep->folds; k++)
-        json_object_foreach(
-            json_object_get(json_array_get(sweep->rows, (size_t)k), "metrics"), name,
-            value)
+        json_object_foreach(json_object_get(json_array_get(sweep->rows, (size_t)k),
+                                            "metrics"),
+                            name, value)
             if (!json_is_number(value))                     /* it is not finite */
                 json_object_del(sums, name);
     *count_p = count;
@@ -348,9 +348,9 @@ static json_t *folds_json(const cli_sweep_t *sweep)
         json_t *mean = folds_measure(sweep, first, NULL, &count),
                *deviation = folds_measure(sweep, first, mean, &count);
         json_object_del(set, "data.fold");
-        json_array_append_new(all, json_pack("{s:o, s:i, s:o, s:o}", "set", set, "folds",
-                                             count, "metrics", mean, "deviations",
-                                             deviation));
+        json_array_append_new(all,
+                              json_pack("{s:o, s:i, s:o, s:o}", "set", set, "folds",
+                                        count, "metrics", mean, "deviations", deviation));
     }
     return all;
 }
@@ -489,7 +489,7 @@ static void show_folds(const json_t *folds, const char *const *metrics)
             if (value)
                 cli_print("%-12s %s ± %s\n", metrics[i],
                           cli_number(json_number_value(value), 4, mean),
-                          cli_number(json_number_value(spread), 2, deviation));
+                          cli_number(json_number_value(spread), 4, deviation));
         }
     }
 }

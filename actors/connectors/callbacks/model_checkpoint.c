@@ -29,7 +29,7 @@ typedef struct model_checkpoint {
     pl_mode_t mode;
     int64_t save_top_k, every_n_train_steps, every_n_epochs;
     double train_time_interval;                             /* s */
-    bool save_last, save_on_train_epoch_end;
+    bool save_last, save_on_train_epoch_end, restore_best, verbose;
 
     kept_checkpoint_t *kept;                                /* best first */
     int count, capacity;
@@ -60,6 +60,11 @@ static const pl_option_t model_checkpoint_options[] = {
     PL_BOOL(model_checkpoint_t, save_on_train_epoch_end, "false",
             "save after epochs instead of validations; always so if no val_ metric is "
             "monitored"),
+    PL_BOOL(model_checkpoint_t, restore_best, "false",
+            "at the end of the run the weights and metrics are those of the best "
+            "checkpoint, in the result and in model.safetensors"),
+    PL_BOOL(model_checkpoint_t, verbose, "true",
+            "a log line for each checkpoint; false: one line at the end of the run"),
     PL_OPTIONS_END,
 };
 
@@ -125,6 +130,11 @@ static const char *model_checkpoint_check(const void *self, pl_error_t *err)
                 "keeps all",
                 (long long)m->save_top_k);
         return "save_top_k";
+    }
+    if (m->restore_best && (!*m->monitor || !m->save_top_k)) {
+        pl_fail(err, PL_EINVAL,
+                "true needs a metric as \"monitor\", and a \"save_top_k\" that is not 0");
+        return "restore_best";
     }
     return filename_check(m, err) == PL_OK ? NULL : "filename";
 }
@@ -337,9 +347,11 @@ static char *model_checkpoint_state(const void *self, pl_error_t *err)
         kept = pl_json_append(kept, json_pack("{s:s, s:o}", "name", m->kept[k].name,
                                               "score", value));
     }
-    return pl_state_write(json_pack("{s:I, s:s, s:o}", "step", (json_int_t)m->saved_step,
-                                    "monitor", m->monitor, "kept", kept),
-                          err);
+    json_t *state = json_pack("{s:I, s:s, s:o}", "step", (json_int_t)m->saved_step,
+                              "monitor", m->monitor, "kept", kept);
+    if (m->restore_best)
+        state = pl_json_with(state, "restore_best", json_true());
+    return pl_state_write(state, err);
 }
 
 static int model_checkpoint_restore(void *self, const char *state, pl_error_t *err)

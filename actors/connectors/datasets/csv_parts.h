@@ -88,9 +88,9 @@ typedef struct csv_dataset {
     int64_t rows;
     csv_target_t kind;
     int column;                                             /* of the target; -1: none */
-    int group_column;                                      /* -1: none */
-    int64_t *group;                                        /* [rows]  [none] */
-    int *use;                                              /* [columns] */
+    int group_column;                                       /* -1: none */
+    int64_t *group;                                         /* [rows]  [none] */
+    int *use;                                               /* [columns] */
     int *from;                                              /* [sources]: their columns */
     csv_recipe_t *recipe;                                   /* [sources] */
     uint32_t rank;

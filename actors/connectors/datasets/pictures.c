@@ -25,7 +25,7 @@ enum { DAMAGED_ERROR, DAMAGED_SKIP };
 /* What data threads note while they read. */
 typedef struct skipped {
     atomic_llong count;
-    atomic_bool sample[]; /* is one of them */
+    atomic_bool sample[];                                   /* is one of them */
 } skipped_t;
 
 typedef struct pictures {
@@ -35,12 +35,12 @@ typedef struct pictures {
     int64_t channels, max_pixels, ignore_index;
     pl_picture_stages_t stages;
     pl_picture_list_t list;
-    pl_data_split_t split; /* of a mixup's partners */
+    pl_data_split_t split;                                  /* of a mixup's partners */
     int width, height;
     int64_t classes;
     bool has_target;
     uint32_t rank;
-    float value[3][256]; /* of a byte, by channel */
+    float value[3][256];                                    /* of a byte, by channel */
     skipped_t *skipped;
 } pictures_t;
 

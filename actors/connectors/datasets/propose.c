@@ -232,8 +232,8 @@ static void find_unused(proposal_t *p, bool classes)
                                || (length > 2 && !strcmp(name + length - 2, "Id")));
         if (k == p->target)
             continue;
-        const char *why = c->distinct < 2                 ? "has one value"
-                          : c->counts || is_id            ? "numbers the rows"
+        const char *why = c->distinct < 2      ? "has one value"
+                          : c->counts || is_id ? "numbers the rows"
                           : c->kind == KIND_TEXT && !has_sentences(c) && !texts_alone
                               ? "has free texts of few words"
                           : classes && tells_target(p, k) ? "is the target in other words"
@@ -272,13 +272,12 @@ static void propose_training(proposal_t *p, int64_t samples, bool stops)
         return;
     const int patience = epochs > 20 ? 20 : 5;
     set(p, "callbacks",
-        json_pack("[{s:s, s:s, s:i}, {s:s, s:s}]", "name", "early_stopping", "monitor",
-                  "val_loss", "patience", patience, "name", "model_checkpoint", "monitor",
-                  "val_loss"));
+        json_pack("[{s:s, s:s, s:i}, {s:s, s:s, s:b, s:b}]", "name", "early_stopping",
+                  "monitor", "val_loss", "patience", patience, "name", "model_checkpoint",
+                  "monitor", "val_loss", "restore_best", true, "verbose", false));
     give_reason(p, "trainer.max_epochs",
-                "Training ends after %d epochs without a better val_loss. The run "
-                "directory stands for the weights of the best epoch: predict and test "
-                "take those.",
+                "Training ends after %d epochs without a better val_loss. The weights "
+                "and metrics of the run are those of the best epoch.",
                 patience);
 }
 
@@ -333,11 +332,11 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
         give_reason(
             p, "data.name",
             "A table of %lld rows and %d columns with %s between fields, %s header.",
-                (long long)table->rows, table->columns,
-                *delimiter == '\t'  ? "tabs"
-                : *delimiter == ' ' ? "blanks"
-                                    : delimiter,
-                table->name ? "with a" : "without a");
+            (long long)table->rows, table->columns,
+            *delimiter == '\t'  ? "tabs"
+            : *delimiter == ' ' ? "blanks"
+                                : delimiter,
+            table->name ? "with a" : "without a");
     code = find_target(p, target, err);
     if (code)
         return code;
@@ -423,8 +422,11 @@ static int propose_arrays(proposal_t *p, const char *path, const char *target,
     char *x_path = NULL, *y_path = NULL;
     const bool is_archive = ends_with(path, ".npz");
     const char *slash = strrchr(path, '/');
-    int code = find_array(path, is_archive ? NULL : slash ? slash + 1 : path, xs, &x_path,
-                          &x, err);
+    int code = find_array(path,
+                          is_archive ? NULL
+                          : slash    ? slash + 1
+                                     : path,
+                          xs, &x_path, &x, err);
     if (!code)
         code = find_array(path, target, ys, &y_path, &y, err);
     if (!code
@@ -437,8 +439,8 @@ static int propose_arrays(proposal_t *p, const char *path, const char *target,
     const bool whole = y.dtype == PL_U8 || y.dtype == PL_I32 || y.dtype == PL_I64;
     if (!code) {
         const long long samples = (long long)x.shape.dim[0];
-        set(p, "data", json_pack("{s:s, s:s, s:s}", "name", "npy", "x", x_path, "y",
-                                 y_path));
+        set(p, "data",
+            json_pack("{s:s, s:s, s:s}", "name", "npy", "x", x_path, "y", y_path));
         give_reason(p, "data.name", "Arrays of NumPy with %lld samples.", samples);
         give_reason(p, "data.y",
                     whole ? "The target has whole numbers, so they are classes; floats "
@@ -474,14 +476,21 @@ static bool is_there(const char *folder, const char *name)
 
 static int propose_folder(proposal_t *p, const char *path, pl_error_t *err)
 {
-    if (!is_there(path, "train-images-idx3-ubyte")
-        && !is_there(path, "train-images-idx3-ubyte.gz"))
-        return pl_pictures_propose(path, &p->run, &p->reasons, err) == PL_OK
-                   ? PL_OK
-                   : pl_error_prefix(err,
-                                     "%s is a folder without train-images-idx3-ubyte, so "
-                                     "it is read as pictures in folders of classes",
-                                     path);
+    const bool is_idx = is_there(path, "train-images-idx3-ubyte")
+                        || is_there(path, "train-images-idx3-ubyte.gz");
+    if (!is_idx && pl_pictures_propose(path, &p->run, &p->reasons, err) != PL_OK)
+        return pl_error_prefix(err,
+                               "%s is a folder without train-images-idx3-ubyte, so "
+                               "it is read as pictures in folders of classes",
+                               path);
+    set(p, "callbacks",
+        json_pack("[{s:s, s:s, s:b, s:b}]", "name", "model_checkpoint", "monitor",
+                  "val_loss", "restore_best", true, "verbose", false));
+    give_reason(p, "trainer.max_epochs",
+                "The weights and metrics of the run are those of the epoch with the best "
+                "val_loss.");
+    if (!is_idx)
+        return PL_OK;
     set(p, "data",
         json_pack("{s:s, s:s, s:f, s:i}", "name", "idx", "path", path, "val_split", 0.1,
                   "batch_size", 128));
