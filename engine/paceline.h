@@ -693,6 +693,10 @@ typedef struct pl_prediction {
     int64_t tokens;                    /* to generate after the prompt */
     double temperature;                /* of sampling; 0: always the most likely token */
     int64_t top_k;                     /* sample among the k most likely tokens; 0: all */
+    bool no_cache;                     /* compute the whole text again for each token;
+                                          otherwise causal attention keeps keys and values
+                                          of earlier tokens, if that gives what the module
+                                          gives for the whole text */
 } pl_prediction_t;
 
 /* Computes the module's outputs for all samples of the prediction data, or the text after

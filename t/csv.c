@@ -71,7 +71,7 @@ static void line_ends_and_quotes_are_as_the_standard_says(void)
 static int parse_lines(const char *text)
 {
     pl_csv_release(&csv);
-    return pl_jsonl_read(text, strlen(text), "file", &csv, &err);
+    return pl_jsonl_read(text, strlen(text), "file", 1000, &csv, &err);
 }
 
 static void json_lines_are_a_table(void)
@@ -99,7 +99,10 @@ static void json_lines_are_a_table(void)
                  {"[1, 2]", "^file:1: a line is an object"},
                  {"\n\n", "^file: there are no lines with fields"},
                  {"{}", "no lines with fields"},
-                 {"{\"a\": [[[[[1]]]]]}", "^file:1: .* is nested too deep"}};
+                 {"{\"a\": [[[[[1]]]]]}", "^file:1: .* is nested too deep"},
+                 {"{\"a\":1}\n{\"b\":1}\n{\"c\":1}\n{\"d\":1}\n{\"e\":1}\n{\"f\":1}\n"
+                  "{\"g\":1}\n{\"h\":1}\n{\"i\":1}\n{\"j\":1}\n{\"k\":1}\n{\"l\":1}",
+                  "^file: 12 lines with 12 different fields .* more than 1000 bytes"}};
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         is_int(parse_lines(wrong[k].text), PL_EFORMAT, "%s", wrong[k].text);
         like(err.text, wrong[k].why, "the text says where and why");
@@ -110,7 +113,7 @@ static int parse_two_lines(pl_error_t *error)
 {
     static const char text[] = "{\"a\": 1}\n{\"b\": [2, \"c\"]}\n";
     pl_csv_t table = {0};
-    const int code = pl_jsonl_read(text, sizeof text - 1, "file", &table, error);
+    const int code = pl_jsonl_read(text, sizeof text - 1, "file", 1000, &table, error);
     pl_csv_release(&table);
     return code;
 }

@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                     .comment = data[1] % 2 ? PL_CSV_FIND : '\0',
                                     .skip = data[1] / 2 % 4 - 1};
     if (data[0] == 0xff) {
-        if (pl_jsonl_read(data + 1, size - 1, "fuzz", &csv, &err) == PL_OK)
+        if (pl_jsonl_read(data + 1, size - 1, "fuzz", 1 << 24, &csv, &err) == PL_OK)
             pl_csv_release(&csv);
         return 0;
     }

@@ -123,6 +123,62 @@ static void a_text_does_not_depend_on_the_number_of_ranks(void)
     }
 }
 
+/* Trains a module and writes 50 characters, with a context of 32, both ways. */
+static void both_ways(const char *module, const char *why)
+{
+    char kept[sizeof data], kept_weights[sizeof weights];
+    memcpy(kept, data, sizeof data);
+    memcpy(kept_weights, weights, sizeof weights);
+    snprintf(data, sizeof data,
+             "{\"name\": \"text\", \"path\": \"%s/text.txt\", \"context\": 32, "
+             "\"batch_size\": 8}",
+             tap_folder());
+    rig_t *rig = rig_new(.module = module, .dataset = data, .optimizer = ADAMW,
+                         .trainer = "\"max_steps\": 20");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "ok", "%s: %s", module, result->error.text);
+    snprintf(weights, sizeof weights, "%s", result->run_dir);
+    rig_free(&rig);
+    pl_prediction_t what = {.prompt = "ab", .tokens = 50, .temperature = 2};
+    rig = rig_new(.module = module, .dataset = data, .trainer = "\"seed\": 1");
+    what.no_cache = true;
+    char *whole = strdup(write_on(rig, what)->text);
+    what.no_cache = false;
+    rig_listen(why);
+    is_text(write_on(rig, what)->text, whole, "the text is the same");
+    is_int(rig_lines_received(), *why != '-', "%s", why);
+    rig_listen(NULL);
+    rig_free(&rig);
+    free(whole);
+    memcpy(data, kept, sizeof data);
+    memcpy(weights, kept_weights, sizeof weights);
+}
+
+static void keys_and_values_of_earlier_tokens_are_kept(void)
+{
+    both_ways(GPT, "- the whole text");
+    both_ways("{\"name\": \"layers\", \"layers\": [\"embedding 10 16\", \"positions\", "
+              "{\"residual\": [\"attention 4 causal kv_heads=2\"]}, \"linear 10\"]}",
+              "- the whole text");
+    both_ways("{\"name\": \"layers\", \"layers\": [\"embedding 10 16\", "
+              "{\"residual\": [\"attention 2 causal window=5 rotary\"]}, "
+              "{\"residual\": [\"attention 1 causal rotary\"]}, \"linear 10\"]}",
+              "- the whole text");
+}
+
+static void a_module_that_mixes_tokens_otherwise_gets_the_whole_text(void)
+{
+    both_ways("{\"name\": \"layers\", \"layers\": [\"embedding 10 16\", \"cumsum 1\", "
+              "\"layer_norm\", \"linear 10\"]}",
+              "the whole text is computed again for each token: the module mixes tokens "
+              "by other means than causal attention");
+    both_ways(
+        "{\"name\": \"layers\", \"layers\": [\"embedding 10 16\", \"slice 1 0 32\", "
+        "\"linear 10\"]}",
+        "the whole text is computed again for each token: the module cannot take "
+        "one token alone");
+}
+
 static void sampling_depends_on_the_seed(void)
 {
     pl_prediction_t what = {.prompt = "a", .tokens = 40, .temperature = 3};
@@ -206,6 +262,8 @@ int main(void)
     run(a_model_learns_a_text);
     run(a_model_continues_a_prompt);
     run(a_text_does_not_depend_on_the_number_of_ranks);
+    run(keys_and_values_of_earlier_tokens_are_kept);
+    run(a_module_that_mixes_tokens_otherwise_gets_the_whole_text);
     run(sampling_depends_on_the_seed);
     run(wrong_requests_are_reported);
     run(writing_can_be_stopped);

@@ -60,6 +60,7 @@ static const char *const region_names[GPU_REGIONS] = {
     [PL_REGION_MASTER] = "parameters of the optimizer",
     [PL_REGION_STATE_BACKUP] = "backup of the model's state",
     [PL_REGION_COLLECTIVE] = "in-graph collectives",
+    [PL_REGION_CACHE] = "keys and values of a text",
     [GPU_REGION_LOW] = "parameters as halves",
 };
 

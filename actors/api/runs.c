@@ -215,6 +215,7 @@ int pl_trainer_predict(pl_trainer_t *trainer, const pl_prediction_t *what,
     job->tokens = what->tokens;
     job->temperature = what->temperature;
     job->top_k = what->top_k;
+    job->no_cache = what->no_cache;
     if (job->checkpoint && !job->prompt == !what->prompt)
         return pl_trainer_begin(trainer, job, on_done, user, err);
     pl_object_unref(job);

@@ -169,15 +169,15 @@ pl_blob_t *pl_job_pack(const pl_job_t *job, pl_error_t *err)
         return NULL;
     json_t *object =
         json_pack("{s:s,s:o,s:o,s:O,s:o,s:i,s:o,s:b,s:b,s:I,s:f,s:I,"
-                  "s:{s:f,s:f,s:I,s:f,s:s?,s:I,s:I,s:I,s:I}}",
+                  "s:b,s:{s:f,s:f,s:I,s:f,s:s?,s:I,s:I,s:I,s:I}}",
                   "run", run, "file", text_pack(job->options->name), "text",
                   text_pack(job->options->text), "set", job->options->set, "plugins",
                   pl_plugins_loaded(), "stage", (int)job->stage, "texts",
                   texts_pack(job_texts, job), "compiles", (int)job->compiles, "resumes",
                   (int)job->resumes, "tokens", (json_int_t)job->tokens, "temperature",
-                  job->temperature, "top_k", (json_int_t)job->top_k, "tuning", "min_lr",
-                  t->min_lr, "max_lr", t->max_lr, "num_training",
-                  (json_int_t)t->num_training, "early_stop_threshold",
+                  job->temperature, "top_k", (json_int_t)job->top_k, "no_cache",
+                  (int)job->no_cache, "tuning", "min_lr", t->min_lr, "max_lr", t->max_lr,
+                  "num_training", (json_int_t)t->num_training, "early_stop_threshold",
                   t->early_stop_threshold, "batch_size", t->batch_size, "steps_per_trial",
                   (json_int_t)t->steps_per_trial, "init_val", (json_int_t)t->init_val,
                   "max_trials", (json_int_t)t->max_trials, "max_memory",
@@ -263,6 +263,7 @@ pl_job_t *pl_job_unpack(const pl_blob_t *blob, pl_error_t *err)
         job->tokens = integer_of(fields, "tokens");
         job->temperature = number_of(fields, "temperature");
         job->top_k = integer_of(fields, "top_k");
+        job->no_cache = json_is_true(json_object_get(fields, "no_cache"));
         if (texts_unpack(job_texts, job, json_object_get(fields, "texts"), err)
             != PL_OK) {
             pl_object_unref(job);

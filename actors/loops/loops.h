@@ -18,7 +18,8 @@ extern const pl_actor_ops_t pl_fit_loop, pl_epoch_loop, pl_evaluate_loop, pl_mea
 
 /* The batches that the generate loop gives the module, from the data info of the weights;
  * counted once. */
-pl_batch_signature_t *pl_generate_signature(const char *data_info, pl_error_t *err);
+pl_batch_signature_t *pl_generate_signature(const char *data_info, bool caches,
+                                            pl_error_t *err);
 
 /* ---- a loop's open call ---- */
 

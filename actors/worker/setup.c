@@ -218,7 +218,7 @@ static uint64_t data_open(void *self, pl_how_t how, pl_error_t *err)
         return 0;
     }
     if (w->job->prompt) {
-        w->signature = pl_generate_signature(known, err);
+        w->signature = pl_generate_signature(known, !w->job->no_cache, err);
         return 0;
     }
     return pl_call_open_data(w, w->data, &msg, how, err);

@@ -331,7 +331,8 @@ static int predict_start(cli_session_t *session, pl_on_done_t on_done, pl_error_
                                   .prompt = arguments->prompt,
                                   .tokens = arguments->tokens,
                                   .temperature = arguments->temperature,
-                                  .top_k = arguments->top_k};
+                                  .top_k = arguments->top_k,
+                                  .no_cache = arguments->no_cache};
     return pl_trainer_predict(session->trainer, &what, on_done, session, err);
 }
 

@@ -63,10 +63,10 @@ int pl_csv_load(const char *path, size_t limit, const pl_csv_format_t *format,
                 pl_csv_t *csv, pl_error_t *err);
 
 /* Reads JSON Lines, an object for each row; the columns are all fields, in the order in
- * which they come.  A field that a line lacks, and null, are empty cells.  Errors begin
- * with name:line.  jsonl.c */
-int pl_jsonl_read(const void *data, size_t size, const char *name, pl_csv_t *csv,
-                  pl_error_t *err);
+ * which they come.  A field that a line lacks, and null, are empty cells, and all cells
+ * together have at most `limit` bytes.  Errors begin with name:line.  jsonl.c */
+int pl_jsonl_read(const void *data, size_t size, const char *name, size_t limit,
+                  pl_csv_t *csv, pl_error_t *err);
 
 /* The same of a file, plain or compressed. */
 int pl_jsonl_load(const char *path, size_t limit, pl_csv_t *csv, pl_error_t *err);

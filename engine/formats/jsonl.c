@@ -16,11 +16,11 @@ enum { DEPTH_MAX = 4, NAME_MAX_ = 200, COLUMNS_MAX = 100000, REAL_MAX = 32 };
 typedef struct json_lines {
     const char *name;
     const char *at, *end;
-    int64_t line;                                /* of the last object, from 1 */
-    json_t *columns;                                        /* name: place */
+    int64_t line;                                         /* of the last object, from 1 */
+    json_t *columns;                                      /* name: place */
     int64_t rows, scalars;
-    pl_csv_t *table;                             /* whose cells are filled  [not yet] */
-    char *text;                                             /* the next cell */
+    pl_csv_t *table;                               /* whose cells are filled  [not yet] */
+    char *text;                                    /* the next cell */
     pl_error_t *err;
 } json_lines_t;
 
@@ -131,7 +131,7 @@ static int visit_lines(json_lines_t *j, const char *data, size_t size)
 }
 
 /* Reserves the table, with empty cells and the names of the columns. */
-static int reserve(const json_lines_t *j, size_t size, pl_csv_t *table)
+static int reserve(const json_lines_t *j, size_t size, size_t limit, pl_csv_t *table)
 {
     const size_t columns = json_object_size(j->columns), rows = (size_t)j->rows;
     size_t names = 0;
@@ -144,8 +144,11 @@ static int reserve(const json_lines_t *j, size_t size, pl_csv_t *table)
     table->format.decimal = '.';
     table->rows = j->rows;
     table->columns = (int)columns;
-    if (columns && rows > SIZE_MAX / sizeof *table->cell / columns)
-        return pl_no_memory(j->err);
+    if (rows > limit / sizeof *table->cell / columns)
+        return pl_fail(j->err, PL_EFORMAT,
+                       "%s: %zu lines with %zu different fields are a table of more than "
+                       "%zu bytes: give all lines the same few fields",
+                       j->name, rows, columns, limit);
     table->cell = pl_alloc_array(rows * columns + 1, sizeof *table->cell);
     table->line = pl_alloc_array(rows + 1, sizeof *table->line);
     table->start = pl_alloc_array(rows + 1, sizeof *table->start);
@@ -153,7 +156,7 @@ static int reserve(const json_lines_t *j, size_t size, pl_csv_t *table)
     table->text = pl_alloc(1 + names + size + (size_t)j->scalars * (REAL_MAX + 1));
     if (!table->cell || !table->line || !table->start || !table->name || !table->text)
         return pl_no_memory(j->err);
-    char *text = table->text + 1;                /* the first is an empty cell */
+    char *text = table->text + 1;                         /* the first is an empty cell */
     json_object_foreach(j->columns, key, place) {
         table->name[json_integer_value(place)] = strcpy(text, key);
         text += strlen(key) + 1;
@@ -163,8 +166,8 @@ static int reserve(const json_lines_t *j, size_t size, pl_csv_t *table)
     return PL_OK;
 }
 
-int pl_jsonl_read(const void *data, size_t size, const char *name, pl_csv_t *csv,
-                  pl_error_t *err)
+int pl_jsonl_read(const void *data, size_t size, const char *name, size_t limit,
+                  pl_csv_t *csv, pl_error_t *err)
 {
     pl_csv_t table = {0};
     const char *text = data;
@@ -177,7 +180,7 @@ int pl_jsonl_read(const void *data, size_t size, const char *name, pl_csv_t *csv
     if (!code && j.scalars == 0)
         code = pl_fail(err, PL_EFORMAT, "%s: there are no lines with fields", name);
     if (!code)
-        code = reserve(&j, size, &table);
+        code = reserve(&j, size, limit, &table);
     if (!code) {
         j.table = &table;
         j.text = table.text + 1;
@@ -199,7 +202,7 @@ int pl_jsonl_load(const char *path, size_t limit, pl_csv_t *csv, pl_error_t *err
     int code = pl_file_read(path, limit, &bytes, err);
     if (code)
         return code;
-    code = pl_jsonl_read(bytes.data, bytes.size, path, csv, err);
+    code = pl_jsonl_read(bytes.data, bytes.size, path, limit, csv, err);
     pl_file_bytes_release(&bytes);
     return code;
 }

@@ -145,6 +145,7 @@ pl_job_t *pl_job_again(const pl_job_t *job, const char *run_dir, int devices, in
     copy->tokens = job->tokens;
     copy->temperature = job->temperature;
     copy->top_k = job->top_k;
+    copy->no_cache = job->no_cache;
     copy->manual_signature = pl_object_ref(job->manual_signature);
     copy->enable_checkpointing = job->enable_checkpointing;
     if (text_copy(&copy->manual_data_info, job->manual_data_info)

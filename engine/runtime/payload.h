@@ -56,6 +56,7 @@ typedef struct pl_job {
     double temperature;                         /* 0: always the most likely token */
     int64_t top_k;                              /* choose among the k most likely; 0:
                                                    all */
+    bool no_cache;                              /* of keys and values, for the text */
     bool is_probed;                             /* a rank of this process has tried the
                                                    device that "auto" selects */
     /* Set by a launcher, in each process, before it starts a rank there: */
@@ -150,6 +151,8 @@ typedef struct pl_batch_signature {
         int size_count;
         pl_batch_size_t size[PL_SIZES_MAX];                 /* the largest first */
     } stage[PL_PREDICT + 1];
+    int64_t context;         /* tokens whose keys and values graphs keep, to continue with
+                                a batch of one  [0: none] */
 } pl_batch_signature_t;
 
 PL_API pl_batch_signature_t *pl_batch_signature_new(pl_error_t *err);

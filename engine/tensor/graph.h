@@ -35,6 +35,7 @@ typedef enum pl_region {
     /* [pl_scaling_t] of a precision that scales */
     PL_REGION_COLLECTIVE,                   /* of in-graph collectives, in the middle of a
                                                step */
+    PL_REGION_CACHE,                        /* keys and values while text is generated */
     PL_REGIONS,
 } pl_region_t;
 
@@ -223,6 +224,11 @@ struct pl_graph {
     pl_field_t field[PL_FIELDS];                           /* the inputs for pl_input() */
     char scope[64];                                        /* "h.3." */
     int scope_mark[8], scope_depth;
+    struct {
+        int64_t context;               /* tokens whose keys and values are kept  [0] */
+        bool continues;                /* with one token, at input "position" */
+        int64_t elements;              /* of PL_REGION_CACHE in use */
+    } cache;
     unsigned random_count;                  /* random operators without a name so far, for
                                                their streams */
     int64_t bucket[PL_GRAD_BUCKETS_MAX + 1];  /* elements of the region,
@@ -258,6 +264,20 @@ PL_API void pl_graph_collective(pl_graph_t *g, int64_t from, int64_t count,
 /* Updates running statistics with the moments from an element on, after their
  * collective.  layers.c */
 PL_API void pl_running_follow(pl_graph_t *g, int64_t from, const pl_running_t *running);
+
+/* ---- Keys and values that a graph keeps while text is generated: cache.c ---- */
+
+/* The positions of n tokens, int32 [n], if they do not begin at 0; otherwise
+ * PL_NO_NODE. */
+pl_node_t pl_cache_positions(pl_graph_t *g, int64_t n);
+/* The rows of a table [context, C] for this graph's tokens. */
+pl_node_t pl_cache_rows(pl_graph_t *g, pl_node_t rows);
+/* The number of tokens that a module is for, of which a graph may have one. */
+int64_t pl_cache_tokens(const pl_graph_t *g, int64_t tokens);
+/* Keeps keys and values [1, heads, T, d] of causal attention.  In the graph of one token
+ * it replaces them by those of all tokens, and sets *mask to those it may attend to. */
+void pl_cache_attend(pl_graph_t *g, pl_node_t q, pl_node_t *k, pl_node_t *v,
+                     pl_attention_options_t *options, pl_node_t *mask);
 
 /* Whether an operation writes to its input k, a piece of a region. */
 static inline bool pl_op_writes(const pl_op_t *op, int k)

@@ -157,9 +157,9 @@ static pl_node_t build_positions(pl_layer_builder_t *b, pl_node_t x,
     const pl_shape_t shape = pl_shape_of(b->g, x);
     if (!b->g->error.code && shape.rank != 3)
         pl_layer_fail(b, "positions takes x [B, T, C], got %s", PL_TEXT_OF(shape));
-    return pl_add(b->g, x,
-                  pl_param(b->g, "weight", PL_SHAPE(shape.dim[1], shape.dim[2]),
-                           pl_normal(a->value[0])));
+    const pl_shape_t all = PL_SHAPE(pl_cache_tokens(b->g, shape.dim[1]), shape.dim[2]);
+    const pl_node_t weight = pl_param(b->g, "weight", all, pl_normal(a->value[0]));
+    return pl_add(b->g, x, pl_cache_rows(b->g, weight));
 }
 
 /* Multi-head self-attention of [B, T, C], with its four linear layers; keys and values

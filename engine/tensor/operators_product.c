@@ -191,7 +191,9 @@ static pl_node_t attention_of_scores(pl_graph_t *g, const pl_node_t qkv[3],
 pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
                        const pl_attention_options_t *options)
 {
-    const pl_attention_options_t o = options ? *options : (pl_attention_options_t){0};
+    pl_attention_options_t o = options ? *options : (pl_attention_options_t){0};
+    pl_node_t kept;
+    pl_cache_attend(g, q, &k, &v, &o, &kept);
     pl_attr_t attr = {.a = o.scale != 0 ? o.scale : 1 / sqrt((double)pl_dim(g, q, -1)),
                       .causal = o.causal,
                       .to = o.window};
@@ -267,7 +269,10 @@ pl_node_t pl_rotary(pl_graph_t *g, pl_node_t x, const pl_rotary_options_t *optio
         return PL_NO_NODE;
     const int64_t width = s.dim[s.rank - 1], half = width / 2;
     pl_node_t turn = pl_scale(g, positions(g, half), -2 * log(base) / (double)width);
-    pl_node_t at = pl_reshape(g, positions(g, s.dim[s.rank - 2]), PL_SHAPE(-1, 1));
+    const int64_t tokens = s.dim[s.rank - 2];
+    pl_node_t at = pl_cache_positions(g, tokens);
+    at = at.id < 0 ? positions(g, tokens) : pl_cast(g, at, PL_F32);
+    at = pl_reshape(g, at, PL_SHAPE(-1, 1));
     if (o.first)
         at = pl_add(g, at, pl_scalar(g, (double)o.first));
     turn = pl_mul(g, at, pl_exp(g, turn));                  /* [T, half] */

@@ -328,7 +328,8 @@ static int shape_range(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
 pl_node_t pl_range(pl_graph_t *g, int64_t n)
 {
     const pl_attr_t attr = {.shape = PL_SHAPE(n), .dtype = PL_I32};
-    return pl_emit(g, PL_OP_range, NULL, 0, &attr, NULL);
+    const pl_node_t next = pl_cache_positions(g, n);
+    return next.id >= 0 ? next : pl_emit(g, PL_OP_range, NULL, 0, &attr, NULL);
 }
 
 pl_node_t pl_arange(pl_graph_t *g, double from, double step, int64_t n)

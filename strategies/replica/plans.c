@@ -97,6 +97,8 @@ static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan,
     if (!g)
         return NULL;
     g->objective = plan->objective;
+    g->cache.context = r->signature->context;
+    g->cache.continues = plan->size.length == 1 && g->cache.context > 1;
     if (plan->stage == PL_TRAIN && module->objectives)
         module->objectives[plan->objective].describe(g, r->module.self);
     else if (module->step)
@@ -107,8 +109,10 @@ static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan,
                       "used for prediction");
     if (plan->stage != PL_TRAIN && r->validates_average)
         pl_graph_take_average(g);
-    if (pl_graph_check(g, err) == PL_OK)
+    if (pl_graph_check(g, err) == PL_OK) {
+        r->cache = g->cache.elements;
         return g;
+    }
     pl_error_prefix(err, "module %s", module->name);
     pl_graph_free(g);
     return NULL;

@@ -216,6 +216,7 @@ typedef struct pl_sync_hooks {
 struct pl_replica {
     pl_job_t *job;                              /* counted */
     pl_batch_signature_t *signature;            /* counted */
+    int64_t cache;                              /* elements of keys and values */
     double nominal;                             /* samples that gradients are scaled by */
     char *data_info;
     pl_address_t accelerator;

@@ -25,7 +25,8 @@ static int64_t region_count(const pl_replica_t *r, int region, bool whole)
     const bool own = region >= PL_REGION_STRATEGY0
                      && region < PL_REGION_STRATEGY0 + PL_STRATEGY_REGIONS;
     if (region == PL_REGION_GRADS || region == PL_REGION_STATE_BACKUP || own
-        || region == PL_REGION_COLLECTIVE || !(whole || module))
+        || region == PL_REGION_COLLECTIVE || region == PL_REGION_CACHE
+        || !(whole || module))
         return 0;
     return pl_replica_region_count(r, (pl_region_t)region);
 }
