@@ -1150,7 +1150,14 @@ PL_API void pl_output(pl_graph_t *g, const char *name, pl_node_t x);
     X(JACCARD, "share of samples of a class or predicted as it that are both") \
     X(MCC, "Matthews' correlation of classes and predictions") \
     X(KAPPA, "Cohen's kappa: agreement beyond chance") \
-    X(EXPLAINED_VARIANCE, "1 - variance of y - x / variance of y")
+    X(EXPLAINED_VARIANCE, "1 - variance of y - x / variance of y") \
+    X(FBETA, "mean of precision and recall in which recall has beta^2 times the weight") \
+    X(HAMMING, "share of predictions, or of labels, that are wrong") \
+    X(PEARSON, "linear correlation of x and y") \
+    X(CONCORDANCE, "Lin's concordance: 1 if x equals y") \
+    X(CALIBRATION, "mean difference of confidence and share of hits, by bin") \
+    X(ROC, "curve of true against false positives") \
+    X(PR_CURVE, "curve of precision against recall")
 
 typedef enum pl_metric_kind {
 #define PL_X(name, help) PL_METRIC_##name,
@@ -1167,7 +1174,7 @@ typedef enum pl_average { PL_MACRO, PL_MICRO, PL_WEIGHTED, PL_PER_CLASS } pl_ave
 
 /* A metric as sums. For PL_METRIC_MEAN, ROOT, EXP and BITS: the sum over samples or
  * tokens and their weight, two scalars. For the other kinds: sum is [...] and weight is
- * the same node. */
+ * the same node; of PL_METRIC_FBETA it is the constant beta. */
 typedef struct pl_metric {
     pl_node_t sum;
     pl_node_t weight;
@@ -1633,13 +1640,18 @@ PL_API pl_loss_t pl_triplet(pl_graph_t *g, pl_node_t anchor, pl_node_t positive,
                             pl_node_t negative, double margin);
 
 /* Metrics for pl_log(). Those of classes take logits [..., C] and targets [...] int32 or
- * int64; the prediction is the class with the first largest logit. */
+ * int64; the prediction is the class with the first largest logit. Those that count each
+ * class also take labels: targets of the shape of the logits, [...] for one label or
+ * [..., labels], which are 1 or 0 and of any type; a label is predicted where its logit
+ * is above 0. Averages are then over labels, and those of accuracy and Hamming count each
+ * label. Definitions are those of scikit-learn and torchmetrics. */
 typedef struct pl_classes_options {
     bool has_ignore;
     int64_t ignore_index;                                   /* targets to skip */
     pl_average_t average;                                   /* [PL_MACRO] */
 } pl_classes_options_t;
-/* Share of correct predictions; uses only has_ignore and ignore_index of the options. */
+/* Share of correct predictions, or of correct labels; uses only has_ignore and
+ * ignore_index of the options. */
 PL_API pl_metric_t pl_accuracy(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                                const pl_cross_entropy_options_t *options);
 /* Top-k accuracy: correct if fewer than k logits precede the target's. */
@@ -1655,6 +1667,11 @@ PL_API pl_metric_t pl_recall(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                              const pl_classes_options_t *options);
 PL_API pl_metric_t pl_f1(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                          const pl_classes_options_t *options);
+/* F1 with beta^2 times the weight for recall; beta is above 0. */
+PL_API pl_metric_t pl_fbeta(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                            double beta, const pl_classes_options_t *options);
+PL_API pl_metric_t pl_hamming(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
+                              const pl_classes_options_t *options);
 PL_API pl_metric_t pl_specificity(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                                   const pl_classes_options_t *options);
 PL_API pl_metric_t pl_jaccard(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
@@ -1664,11 +1681,13 @@ PL_API pl_metric_t pl_mcc(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                           const pl_classes_options_t *options);
 PL_API pl_metric_t pl_cohen_kappa(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                                   const pl_classes_options_t *options);
-/* Confusion matrix: a list of C lists; average is not used. */
+/* Confusion matrix: a list of C lists, for each true class how often each class was
+ * predicted; of several labels a list of a matrix [2, 2] each. average is not used. */
 PL_API pl_metric_t pl_confusion_matrix(pl_graph_t *g, pl_node_t logits, pl_node_t targets,
                                        const pl_classes_options_t *options);
 /* Area under the ROC curve, and average precision. scores from 0 to 1: [..., C] for C
- * classes, each against all others, or [..., 1] for class 1 against class 0. They are
+ * classes, each against all others, or [..., 1] for class 1 against class 0; with targets
+ * of the shape of the scores, of each label. They are
  * counted in `bins` bins (2 to 4096; 0: 200), like torchmetrics with `thresholds`, so
  * they are exact for multiples of 1 / (bins - 1).
  *
@@ -1681,6 +1700,20 @@ PL_API pl_metric_t pl_auroc(pl_graph_t *g, pl_node_t scores, pl_node_t targets,
 PL_API pl_metric_t pl_average_precision(pl_graph_t *g, pl_node_t scores,
                                         pl_node_t targets, int64_t bins,
                                         const pl_classes_options_t *options);
+/* The curves themselves, with the same scores: {"curve": "roc" or "pr", "x", "y": what
+ * the axes are, "points": a list for each class}, or one list with PL_MICRO and of two
+ * classes. A point is [x, y, lowest score of the positive ones]; at most 32 classes. */
+PL_API pl_metric_t pl_roc(pl_graph_t *g, pl_node_t scores, pl_node_t targets,
+                          int64_t bins, const pl_classes_options_t *options);
+PL_API pl_metric_t pl_pr_curve(pl_graph_t *g, pl_node_t scores, pl_node_t targets,
+                               int64_t bins, const pl_classes_options_t *options);
+/* Expected calibration error: probabilities [..., C], or [..., 1] of class 1, and targets
+ * [...]. Predictions are counted by their confidence in bins of one width (2 to 4096; 0:
+ * 15); average is not used. Guo et al., "On calibration of modern neural networks",
+ * 2017. */
+PL_API pl_metric_t pl_calibration_error(pl_graph_t *g, pl_node_t scores,
+                                        pl_node_t targets, int64_t bins,
+                                        const pl_classes_options_t *options);
 /* Regression metrics of x and target, of any equal shapes, over all elements.  The r2 of
  * targets that are all equal is 1 if x equals them, else 0; of one element it has no
  * value. */
@@ -1689,6 +1722,11 @@ PL_API pl_metric_t pl_mae(pl_graph_t *g, pl_node_t x, pl_node_t target);
 PL_API pl_metric_t pl_r2(pl_graph_t *g, pl_node_t x, pl_node_t target);
 /* As r2, but a constant difference does not count. */
 PL_API pl_metric_t pl_explained_variance(pl_graph_t *g, pl_node_t x, pl_node_t target);
+/* Pearson's correlation, and Lin's concordance correlation; no value if x or target are
+ * all equal. They are computed from differences x - target, so digits are lost where one
+ * is thousands of times as large as the other. */
+PL_API pl_metric_t pl_pearson(pl_graph_t *g, pl_node_t x, pl_node_t target);
+PL_API pl_metric_t pl_concordance(pl_graph_t *g, pl_node_t x, pl_node_t target);
 /* Means of |x - target| / |target|, of 2 |x - target| / (|x| + |target|) (a denominator
  * is at least 1.17e-6), and of (log(1 + x) - log(1 + target))^2. As torchmetrics'. */
 PL_API pl_metric_t pl_mape(pl_graph_t *g, pl_node_t x, pl_node_t target);
@@ -1699,6 +1737,17 @@ PL_API pl_metric_t pl_perplexity(pl_loss_t loss);
 /* Bits per byte of such a loss, for tokens of bytes_per_token bytes on average. */
 PL_API pl_metric_t pl_bits_per_byte(pl_graph_t *g, pl_loss_t loss,
                                     double bytes_per_token);
+
+/* What a module predicts: a class, several labels of a sample, or values. */
+typedef enum pl_task { PL_TASK_CLASS, PL_TASK_LABELS, PL_TASK_VALUE } pl_task_t;
+/* Logs metrics by name, for an option of a module. names: a JSON list of names, each with
+ * a number and a kind of average where it takes them: ["acc", "f1 weighted", "fbeta 2"].
+ * x: logits, or values; target as the metrics take it; average of the options is not
+ * used. An unknown name fails the graph with the list of all names. */
+PL_API void pl_log_metrics(pl_graph_t *g, const char *names, pl_task_t task, pl_node_t x,
+                           pl_node_t target, const pl_classes_options_t *options);
+/* Whether names is such a list, for any task: for check() of a module. PL_EINVAL. */
+PL_API int pl_metrics_check(const char *names, pl_error_t *err);
 
 /* ---- Modules ----------------------------------------------------------------------- */
 

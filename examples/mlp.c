@@ -13,7 +13,7 @@ enum { NORM_NONE, NORM_BATCH, NORM_LAYER };
 typedef struct mlp {
     int task, norm;
     pl_ints_t hidden;
-    const char *activation;
+    const char *activation, *metrics;
     double dropout;
     pl_reals_t class_weights;
     double target_mean, target_factor;
@@ -46,8 +46,22 @@ static const pl_option_t mlp_options[] = {
     PL_INT(mlp_t, category_values, "\"auto\"", "0..",
            "number of different whole numbers in the field c, the categories; 0: none"),
     PL_INT(mlp_t, embedding, "8", "1..", "numbers that stand for a category"),
+    {"metrics", PL_OPTION_JSON, offsetof(mlp_t, metrics), "[]", NULL,
+     "list of metrics to log, such as [\"acc\", \"f1 weighted\"]; []: acc, or mae and "
+     "r2"},
     PL_OPTIONS_END,
 };
+
+/* The metrics of the run file, or those of the task. */
+static void log_metrics(pl_graph_t *g, const mlp_t *m, pl_task_t task, pl_node_t x,
+                        pl_node_t y)
+{
+    const pl_classes_options_t ignored = {.has_ignore = task == PL_TASK_CLASS,
+                                          .ignore_index = m->ignore_index};
+    const char *names = task == PL_TASK_VALUE ? "[\"mae\", \"r2\"]" : "[\"acc\"]";
+    pl_log_metrics(g, strcmp(m->metrics, "[]") != 0 ? m->metrics : names, task, x, y,
+                   &ignored);
+}
 
 /* class_weights as a node, [count]; false: none are given. */
 static bool has_weights(pl_graph_t *g, const mlp_t *m, const char *what, int64_t count,
@@ -75,14 +89,13 @@ static bool has_samples(pl_graph_t *g, pl_node_t *samples)
 static void classify(pl_graph_t *g, const mlp_t *m, pl_node_t logits, pl_node_t y)
 {
     pl_cross_entropy_options_t o = {.has_ignore = true, .ignore_index = m->ignore_index};
-    const pl_cross_entropy_options_t ignored = o;
     pl_node_t classes, samples;
     if (has_weights(g, m, "classes", m->classes, &classes))
         o.class_weights = &classes;
     if (has_samples(g, &samples))
         o.weights = &samples;
     pl_loss(g, pl_cross_entropy(g, logits, y, &o));
-    pl_log(g, "acc", pl_accuracy(g, logits, y, &ignored), PL_ON_EPOCH);
+    log_metrics(g, m, PL_TASK_CLASS, logits, y);
 }
 
 /* Each label is a question of its own; a logit above 0 answers it with yes.  logits, y
@@ -99,12 +112,7 @@ static void find_labels(pl_graph_t *g, const mlp_t *m, pl_node_t logits, pl_node
         o.weights = &samples;
     }
     pl_loss(g, pl_bce_with_logits(g, logits, y, &o));
-    const pl_node_t said = pl_greater(g, logits, pl_scalar(g, 0)),
-                    is = pl_greater(g, y, pl_scalar(g, 0.5));
-    pl_log(g, "acc",
-           pl_pair(pl_sum(g, pl_equal(g, said, is), NULL, 0, false),
-                   pl_scalar(g, (double)(shape.dim[0] * shape.dim[1]))),
-           PL_ON_EPOCH);
+    log_metrics(g, m, PL_TASK_LABELS, logits, y);
 }
 
 /* Values in the unit of the targets. */
@@ -130,15 +138,14 @@ static void fit_values(pl_graph_t *g, const mlp_t *m, pl_node_t x, pl_node_t y)
                       "task is value: remove them");
     pl_loss(g, has_samples(g, &samples) ? pl_weighted_mse(g, x, scaled, samples)
                                         : pl_mse(g, x, scaled));
-    pl_log(g, "mae", pl_mae(g, value, y), PL_ON_EPOCH);
-    pl_log(g, "r2", pl_r2(g, value, y), PL_ON_EPOCH);
+    log_metrics(g, m, PL_TASK_VALUE, value, y);
 }
 
 static pl_node_t hidden_layer(pl_graph_t *g, const mlp_t *m, pl_node_t x, int number)
 {
     char name[16];
     snprintf(name, sizeof name, "fc%d", number);
-    x = pl_linear(g, name, x, m->hidden.value[number - 1]);  /* [B, hidden] */
+    x = pl_linear(g, name, x, m->hidden.value[number - 1]); /* [B, hidden] */
     snprintf(name, sizeof name, "norm%d", number);
     if (m->norm == NORM_BATCH)
         x = pl_batch_norm(g, name, x, 0.1, 1e-5);
@@ -177,15 +184,15 @@ static void mlp_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     const int task = task_of(g, m, has_target);
     int64_t outputs = task == TASK_CLASS ? m->classes : m->outputs ? m->outputs : 1;
     char name[16];
-    pl_node_t x = pl_flatten(g, pl_input(g, "x"), 1);       /* [B, features] */
+    pl_node_t x = pl_flatten(g, pl_input(g, "x"), 1); /* [B, features] */
     if (m->category_values && pl_has_input(g, "c")) {
         const pl_node_t c = pl_embedding(g, "categories", pl_input(g, "c"),
                                          m->category_values, m->embedding,
                                          pl_normal(0.5));
-        const pl_node_t both[] = {x, pl_flatten(g, c, 1)};  /* [B, columns embedding] */
+        const pl_node_t both[] = {x, pl_flatten(g, c, 1)}; /* [B, columns embedding] */
         x = pl_concat(g, both, 2, 1);
     }
-    if (task != TASK_CLASS && has_target) {                 /* [B], or [B, ...] */
+    if (task != TASK_CLASS && has_target) { /* [B], or [B, ...] */
         const pl_shape_t y = pl_shape_of(g, pl_input(g, "y"));
         outputs = 1;
         for (int axis = 1; axis < y.rank; axis++)
@@ -194,9 +201,9 @@ static void mlp_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     for (int k = 1; k <= m->hidden.count; k++)
         x = hidden_layer(g, m, x, k);
     snprintf(name, sizeof name, "fc%d", m->hidden.count + 1);
-    x = pl_linear(g, name, x, outputs);                     /* [B, outputs] */
+    x = pl_linear(g, name, x, outputs); /* [B, outputs] */
     if (task == TASK_VALUE && outputs == 1)
-        x = pl_flatten(g, x, 0);                            /* [B] */
+        x = pl_flatten(g, x, 0); /* [B] */
     pl_output(g, task == TASK_VALUE ? "value" : "logits",
               task == TASK_VALUE ? unscale(g, m, x) : x);
     if (stage == PL_PREDICT)
@@ -210,11 +217,18 @@ static void mlp_step(pl_graph_t *g, const void *self, pl_stage_t stage)
         fit_values(g, m, x, pl_reshape(g, y, pl_shape_of(g, x)));
 }
 
+static const char *mlp_check(const void *self, pl_error_t *err)
+{
+    const mlp_t *m = self;
+    return pl_metrics_check(m->metrics, err) == PL_OK ? NULL : "metrics";
+}
+
 static const pl_module_ops_t mlp_module = {
     .name = "mlp",
     .help = "multi-layer perceptron for classes, labels or values",
     .size = sizeof(mlp_t),
     .options = mlp_options,
+    .check = mlp_check,
     .step = mlp_step,
 };
 

@@ -537,7 +537,7 @@ static void draw_metric(void)
     const pl_cross_entropy_options_t *given = drawn_one_in(2) ? NULL : &entropy;
     const pl_bce_options_t bce = {.positive_weights = drawn_one_in(2) ? NULL : &w,
                                   .weights = drawn_one_in(2) ? NULL : &w};
-    switch (drawn_below(33)) {
+    switch (drawn_below(40)) {
     case 24: m = pl_nll(g, a(), a(), given); break;
     case 17: m = pl_l1(g, a(), a()); break;
     case 18: m = pl_huber(g, a(), a(), drawn_double()); break;
@@ -570,6 +570,13 @@ static void draw_metric(void)
     case 30: m = pl_mape(g, a(), a()); break;
     case 31: m = pl_smape(g, a(), a()); break;
     case 32: m = pl_msle(g, a(), a()); break;
+    case 33: m = pl_fbeta(g, a(), a(), drawn_double(), &classes); break;
+    case 34: m = pl_hamming(g, a(), a(), drawn_one_in(2) ? NULL : &classes); break;
+    case 35: m = pl_pearson(g, a(), a()); break;
+    case 36: m = pl_concordance(g, a(), a()); break;
+    case 37: m = pl_calibration_error(g, a(), a(), drawn_int64(), &classes); break;
+    case 38: m = pl_roc(g, a(), a(), drawn_int64(), &classes); break;
+    case 39: m = pl_pr_curve(g, a(), a(), drawn_int64(), &classes); break;
     default: m = pl_pair(a(), a()); break;
     }
     if (drawn_one_in(2))

@@ -12,7 +12,7 @@ the_token_opens_the_page_and_nothing_else_does() {
     answers 401 "with a part of it" "$base/?token=${token%?}"
     answers 401 "with more than it" "$base/?token=${token}0"
     answers 401 "by another name" "$base/?xtoken=$token"
-    for path in events state metrics page.js page.css dygraph.js; do
+    for path in events state metrics page.js page.css dygraph.js drawings.js; do
         answers 401 "/$path" "$base/$path"
     done
     answers 401 "with a wrong bearer" -H "Authorization: Bearer ${token%?}x" "$base/metrics"
@@ -533,7 +533,7 @@ no_secret_is_shown() {
         ok "each is found where it is" grep -qaF -e "$secret" job.key token
     done <secrets
     curl -sN --max-time 3 -H "$bearer" "$base/events" >shown.events
-    for path in state metrics healthz readyz '' page.js page.css dygraph.js icon.svg nowhere; do
+    for path in state metrics healthz readyz '' page.js page.css dygraph.js drawings.js icon.svg nowhere; do
         curl -s --max-time 30 -D "shown.head.$path" -H "$bearer" "$base/$path" >"shown.$path"
     done
     post '{"command": "save"}'

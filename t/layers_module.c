@@ -342,6 +342,8 @@ static void mistakes_have_a_place(void)
          "the name of a branch has 1 to 31 characters without dots and spaces, and "
          "\"a.b\" does not$"},
         {"[{'branches': {}}]", "branches takes 1 to 8 lists of layers, in a list or by"},
+        {"['linear 3'], 'metrics': ['acc', 'f9']",
+         "\"module.metrics\": \"f9\" is no metric of .*; there are acc, .*, msle$"},
         {"[{'wrong': 1}]", "an object among the layers has \"residual\", \"repeat\" or"},
     };
     for (size_t k = 0; k < sizeof mistakes / sizeof *mistakes; k++) {

@@ -34,6 +34,16 @@ static void put_samples(const float *target, int width, bool weighs)
     pl_memory_arrays("samples", &arrays, NULL);
 }
 
+static void put_classes(void)
+{
+    const pl_arrays_t arrays = {.samples = SAMPLES,
+                                .field_count = 2,
+                                .field = {{"x", PL_F32, {1, {RIG_FEATURES}}},
+                                          {"y", PL_I64, {0}}},
+                                .data = {x, class}};
+    pl_memory_arrays("samples", &arrays, NULL);
+}
+
 static void samples_make(void)
 {
     for (int i = 0; i < SAMPLES; i++) {
@@ -61,7 +71,7 @@ static void the_target_chooses_the_task_and_predictions_need_none(void)
         const char *module, *output, *metric;
         const float *target;
         int width, rank;
-        double from, to;                                    /* of the metric */
+        double from, to; /* of the metric */
     } tasks[] = {
         {"{\"name\": \"mlp\", \"task\": \"labels\", \"hidden\": [8]}", "logits",
          "train_acc", labels, LABELS, 2, 0.95, 1},
@@ -208,6 +218,46 @@ static void hidden_layers_are_normalized(void)
     }
 }
 
+/* Of values, labels and classes. */
+static void metrics_are_logged_by_name(void)
+{
+    static const struct {
+        const char *module, *logged;
+        const float *target;
+        int width;
+    } all[] = {
+        {"{\"name\": \"mlp\", \"metrics\": [\"rmse\", \"pearson\", \"mape\"]}",
+         "rmse pearson mape", value, 0},
+        {"{\"name\": \"mlp\", \"task\": \"labels\", \"metrics\": [\"f1 micro\", "
+         "\"fbeta 2\", \"hamming\", \"auroc 50 classes\", \"mcc\"]}",
+         "f1_micro fbeta_2 hamming auroc_50_classes_2 mcc", labels, LABELS},
+        {"{\"name\": \"mlp\", \"classes\": 3, \"metrics\": [\"acc 2\", "
+         "\"calibration_error\", \"kappa\", \"perplexity\", \"balanced_acc\"]}",
+         "acc_2 calibration_error kappa perplexity balanced_acc", NULL, 0},
+    };
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+        char name[64];
+        int length;
+        if (all[k].target)
+            put_samples(all[k].target, all[k].width, false);
+        else
+            put_classes();
+        rig_t *rig = rig_of(all[k].module, "\"max_steps\": 2");
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, "ok", "%s %s", all[k].module, result->error.text);
+        for (const char *at = all[k].logged; sscanf(at, " %40s%n", name, &length) == 1;
+             at += length) {
+            char full[80];
+            snprintf(full, sizeof full, "train_%s", name);
+            ok(isfinite(rig_metric(result, full)), "%s has a value", full);
+        }
+        ok(!strstr(result->metrics, "train_acc\"")
+               && !strstr(result->metrics, "train_mae"),
+           "in place of those of the task");
+        rig_free(&rig);
+    }
+}
+
 /* ---- Mistakes ---- */
 
 static void options_that_do_not_suit_the_target_are_refused(void)
@@ -225,6 +275,13 @@ static void options_that_do_not_suit_the_target_are_refused(void)
         {"{\"name\": \"mlp\", \"task\": \"labels\", \"class_weights\": [1, 2]}",
          "length of class_weights is 2, but the number of labels is 3", labels, LABELS},
         {"{\"name\": \"mlp\", \"task\": \"words\"}", "task", value, 0},
+        {"{\"name\": \"mlp\", \"metrics\": [\"r2\", \"f1\"]}",
+         "\"f1\" is no metric of values; there are mse, rmse, mae", value, 0},
+        {"{\"name\": \"mlp\", \"metrics\": [\"f2\"]}",
+         "\"f2\" is no metric of .*; there are acc, .*msle", value, 0},
+        {"{\"name\": \"mlp\", \"metrics\": [\"r2 often\"]}",
+         "\"often\" of the metric \"r2 often\" is neither a number", value, 0},
+        {"{\"name\": \"mlp\", \"metrics\": \"r2\"}", "is a list of names", value, 0},
     };
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         put_samples(wrong[k].target, wrong[k].width, false);
@@ -238,12 +295,7 @@ static void options_that_do_not_suit_the_target_are_refused(void)
 
 static void whole_numbers_without_a_count_of_classes_are_refused(void)
 {
-    const pl_arrays_t arrays = {.samples = SAMPLES,
-                                .field_count = 2,
-                                .field = {{"x", PL_F32, {1, {RIG_FEATURES}}},
-                                          {"y", PL_I64, {0}}},
-                                .data = {x, class}};
-    pl_memory_arrays("samples", &arrays, NULL);
+    put_classes();
     rig_t *rig = rig_of("\"mlp\"", "\"max_steps\": 1");
     like(rig_fit(rig)->error.text,
          "does not say how many classes there are: set module.classes$", "with the key");
@@ -258,6 +310,7 @@ int main(void)
     samples_make();
     run(the_target_chooses_the_task_and_predictions_need_none);
     run(labels_are_questions_of_their_own);
+    run(metrics_are_logged_by_name);
     run(values_have_a_mean_squared_error);
     run(hidden_layers_are_normalized);
     run(options_that_do_not_suit_the_target_are_refused);

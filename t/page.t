@@ -178,7 +178,7 @@ every_panel_is_filled_while_a_run_trains() {
     done
     nothing_to_complain_of
     js "return performance.getEntriesByType('resource').map(e => e.name).sort().join(' ')"
-    like "$out" "^$base/dygraph.js .*$base/page.css $base/page.js$" "it has asked for its own files"
+    like "$out" "^$base/drawings.js $base/dygraph.js .*$base/page.css $base/page.js$" "it has asked for its own files"
     is "$(tr ' ' '\n' <<<"$out" | grep -v "^$base/")" "" "and for nothing outside"
     stop
 }
@@ -291,7 +291,7 @@ buttons_take_the_keyboard_alone() {
     stop
 }
 
-contrast="const light = c => { const p = c.match(/[0-9.]+/g).slice(0, 3).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92
+contrast="const light = c => { const p = c.match(/[0-9.]+/g).slice(0, 3).map(v => /^color/.test(c) ? v : v / 255).map(v => v <= 0.04045 ? v / 12.92
     : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * p[0] + 0.7152 * p[1] + 0.0722 * p[2]; };
     const back = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
     if (!/, 0\\)|transparent/.test(c)) return c; } return 'rgb(255, 255, 255)'; };
@@ -368,6 +368,39 @@ each_metric_has_one_chart_with_training_and_validation_together() {
     js "const box = document.getElementById('charts').getBoundingClientRect(); return innerWidth - box.width < 60"
     is "$out" true "of a wide one, too"
     shot charts
+    nothing_to_complain_of
+    stop
+}
+
+matrices_and_curves_are_drawn() {
+    points
+    sed 's/,0$/,cat/; s/,1$/,dog/; s/,2$/,a bird with a long name/' points.csv >named.csv
+    train --set data.path=named.csv --set 'module.metrics=["acc", "f1 classes", "confusion", "roc", "pr_curve micro"]'
+    screen 1280 1000 light
+    open_page "$url"
+    shows "there are matrices and curves of training and validation" \
+        "document.querySelectorAll('#drawings table.matrix').length === 2 && document.querySelectorAll('#drawings svg.curve').length === 4"
+    js "return [...document.querySelectorAll('#drawings figure')].map(f => f.dataset.metric).join(' ')"
+    is "$out" "train_confusion val_confusion train_pr_curve_micro val_pr_curve_micro train_roc val_roc" "each once"
+    js "return [...document.querySelectorAll('#drawings table.matrix')][1].tHead.textContent"
+    is "$out" "a bird with a long namecatdog" "a matrix has the names of the classes"
+    shows "its counts are those of all samples of the validation" "[...document.querySelectorAll('#drawings figure[data-metric=val_confusion] td')]
+        .reduce((sum, td) => sum + Number(td.textContent), 0) === 60"
+    shows "its cells are shaded by their share" "new Set([...document.querySelectorAll('#drawings td.right, #drawings td.wrong')]
+        .map(td => getComputedStyle(td).backgroundColor)).size > 1"
+    shows "a curve of each class goes from corner to corner" "[...document.querySelectorAll('#drawings figure[data-metric=val_roc] polyline')]
+        .filter(line => line.getAttribute('points').startsWith('40.0,308.0') && line.getAttribute('points').endsWith('340.0,8.0')).length === 3"
+    js "window.had = document.getElementById('drawings').dataset.key; return 1"
+    shows "they change while the run trains" "document.getElementById('drawings').dataset.key !== window.had"
+    shot drawings
+    for scheme in light dark; do
+        screen 360 844 $scheme
+        shows "no scrolling sideways on a phone, $scheme" "document.documentElement.scrollWidth <= 360"
+        js "$contrast return poor.map(e => e.tagName + ' ' + e.className + ': ' + e.textContent).join('; ')"
+        is "$out" "" "all text stands out from what is behind it"
+        shot "drawings-phone-$scheme" $scheme
+    done
+    screen 1280 1000 light
     nothing_to_complain_of
     stop
 }
@@ -545,6 +578,7 @@ the_page_continues_after_a_lost_connection() {
 start_browser
 run every_panel_is_filled_while_a_run_trains trains
 run each_metric_has_one_chart_with_training_and_validation_together trains
+run matrices_and_curves_are_drawn trains
 run a_zoom_stays_while_points_come trains
 run runs_of_a_sweep_are_labelled_by_what_differs_and_compared trains
 run one_point_two_and_a_hundred_thousand_are_drawn trains

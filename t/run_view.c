@@ -785,6 +785,46 @@ static void save(pl_run_view_t *view, const char *path, const char *removed)
                        .fields = &(pl_write_checkpoint_reply_t){.removed = removed}});
 }
 
+/* The names of the run's drawings that a reader gets, in text. */
+static void drawings_after(pl_run_view_t *view, uint64_t since, uint64_t *until,
+                          char text[static 200])
+{
+    char *json = pl_run_view_json(view, since, until, NULL);
+    json_t *all = json_loads(json, 0, NULL), *one;
+    size_t k;
+    text[0] = '\0';
+    json_array_foreach(json_object_get(run_of(all, 1), "drawings"), k, one) {
+        char *value = json_dumps(json_object_get(one, "value"), JSON_COMPACT);
+        snprintf(text + strlen(text), 200 - strlen(text), "%s=%s ",
+                 json_string_value(json_object_get(one, "name")), value);
+        free(value);
+    }
+    json_decref(all);
+    pl_text_free(json);
+}
+
+static void a_matrix_is_sent_when_it_changes(void)
+{
+    char text[200];
+    uint64_t until;
+    pl_run_view_t *view = pl_run_view_new(pl_now(), NULL);
+    pl_run_progress_t of = {.event = PL_RUN_EVENT_VALIDATED, .global_step = 1};
+    begin_run(view, 100);
+    of.metrics = "{\"val_acc\": 1, \"val_confusion\": [[2, 0], [0, 1]]}";
+    report(view, 100, of);
+    drawings_after(view, 0, &until, text);
+    is_text(text, "val_confusion=[[2,0],[0,1]] ", "first as it is");
+    report(view, 100, of);
+    drawings_after(view, until, &until, text);
+    is_text(text, "", "not again");
+    of.metrics = "{\"val_confusion\": [[1, 1], [0, 1]], \"val_roc\": {\"points\": []}}";
+    report(view, 100, of);
+    drawings_after(view, until, &until, text);
+    is_text(text, "val_confusion=[[1,1],[0,1]] val_roc={\"points\":[]} ",
+            "once it is another, and so a curve");
+    pl_run_view_free(view);
+}
+
 static void removed_checkpoints_are_marked(void)
 {
     uint64_t until;
@@ -1273,6 +1313,7 @@ int main(void)
     run(a_replayed_stream_has_the_time_of_its_messages);
     run(times_of_the_newest_report_and_of_the_run_have_separate_names);
     run(each_rank_has_its_stages);
+    run(a_matrix_is_sent_when_it_changes);
     run(removed_checkpoints_are_marked);
     run(removed_checkpoints_make_room_for_new_ones);
     run(samples_belong_to_the_steps_that_they_are_trained_on_in);

@@ -15,10 +15,12 @@ typedef struct pl_metric_sums {
     pl_average_t average;
     const double *sum;                                      /* [count] */
     size_t count, columns;                                  /* columns: the last axis */
+    double parameter;                                       /* of the kind: beta  [0] */
 } pl_metric_sums_t;
 
-/* A number; per class a list of numbers; of a confusion matrix a list of lists.  A value
- * that is not finite is null.  *value stays NULL if nothing was counted. */
+/* A number; per class a list of numbers; of a confusion matrix a list of lists; of a
+ * curve an object.  A value that is not finite is null.  *value stays NULL if nothing was
+ * counted.  metric_value.c */
 int pl_metric_value(const pl_metric_sums_t *sums, json_t **value, pl_error_t *err);
 
 /* ---- all metrics of a stage ---- */
@@ -30,6 +32,7 @@ typedef struct pl_logged_metric {
     pl_metric_kind_t kind;
     pl_average_t average;
     size_t from, count, columns;          /* its place among the sums; pl_metric_sums_t */
+    double parameter;
 } pl_logged_metric_t;
 
 typedef struct pl_metrics {

@@ -412,7 +412,10 @@ static const char *cell_text(const json_t *row, int column, const char *const *m
     else if (is_metric && json_is_number(value))
         snprintf(text, CELL, "%s", cli_number(json_number_value(value), 4, number));
     else if (is_metric)
-        snprintf(text, CELL, "%s", value ? "not finite" : "-");
+        snprintf(text, CELL, "%s",
+                 !value                ? "-"
+                 : json_is_null(value) ? "not finite"
+                                       : "no number");
     else if (json_is_real(value))
         snprintf(text, CELL, "%.1f", json_real_value(value));
     else if (value)
@@ -442,7 +445,7 @@ static void show_row(const json_t *rows, const json_t *row, const char *const *m
                      const json_t *set)
 {
     char text[CELL];
-    int space = 0;                                          /* after the cell before */
+    int space = 0; /* after the cell before */
     for (int column = 0; cell_text(row, column, metrics, set, text); column++) {
         cli_print("%*s%s", space, "", text);
         space = column_width(rows, column, metrics, set) + 2 - (int)strlen(text);

@@ -203,6 +203,8 @@ static void serve_file(pl_dashboard_t *d, struct evhttp_request *request)
         size_t size;
     } files[] = {
         {"/", "text/html; charset=utf-8", index_html, sizeof index_html},
+        {"/drawings.js", "text/javascript; charset=utf-8", drawings_js,
+         sizeof drawings_js},
         {"/icon.svg", "image/svg+xml", icon_svg, sizeof icon_svg},
         {"/page.css", "text/css; charset=utf-8", page_css, sizeof page_css},
         {"/page.js", "text/javascript; charset=utf-8", page_js, sizeof page_js},
@@ -258,6 +260,7 @@ static const route_t routes[] = {
     {"/command", EVHTTP_REQ_POST, false, command_begin},
     {"/dygraph.js", EVHTTP_REQ_GET, false, serve_dygraphs},
     {"/events", EVHTTP_REQ_GET, false, live_begin},
+    {"/drawings.js", EVHTTP_REQ_GET, false, serve_file},
     {"/healthz", EVHTTP_REQ_GET, true, serve_healthz},
     {"/icon.svg", EVHTTP_REQ_GET, true, serve_file},
     {"/metrics", EVHTTP_REQ_GET, false, serve_metrics},

@@ -328,6 +328,10 @@ static void take_reply(pl_run_view_t *view, viewed_run_t *run, const pl_tap_reco
         if (run->step < body->control_reply.global_step)
             run->step = body->control_reply.global_step;
         break;
+    case PL_MESSAGE_open_data:
+        if (is_of_0)
+            run_data_info(view, run, body->open_data_reply.data_info);
+        break;
     case PL_MESSAGE_measure_device:
         run_device(run, r->stamp.rank, &body->measure_device_reply);
         break;
@@ -367,6 +371,7 @@ static bool is_telling(unsigned message)
     case PL_MESSAGE_train_batch:
     case PL_MESSAGE_fetch_batch:
     case PL_MESSAGE_measure_device:
+    case PL_MESSAGE_open_data:
     case PL_MESSAGE_write_checkpoint: return true;
     default: return false;
     }

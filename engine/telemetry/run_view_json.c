@@ -213,14 +213,15 @@ static json_t *run_json(const pl_run_view_t *b, const viewed_run_t *run,
                   "epochs", run->epochs < 0 ? json_null() : json_integer(run->epochs),
                   "reason", text(run->reason), "stalled", run_stalled(b, run), "absent",
                   absent_json(b, run));
-    json_t *lists = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i}", "columns",
-                              columns_json(b, run), "points",
-                              points_json(run, from, to, per_point > 0 ? per_point : 1),
-                              "strip", strip_json(run, since, range.until), "stages",
-                              stages_json(run), "devices", devices_json(run), "saves",
-                              saves_json(run, since), "options",
-                              options ? options : json_null(), "reports_per_point",
-                              run->stride);
+    json_t *lists = json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i}", "columns",
+        columns_json(b, run), "points",
+        points_json(run, from, to, per_point > 0 ? per_point : 1), "strip",
+        strip_json(run, since, range.until), "stages", stages_json(run), "devices",
+        devices_json(run), "saves", saves_json(run, since), "drawings",
+        run_drawings_json(run, since, range.until), "class_names",
+        run_class_names_json(run, since), "options", options ? options : json_null(),
+        "reports_per_point", run->stride);
     json_object_update_missing(all, more);
     json_object_update_missing(all, lists);
     json_decref(more);

@@ -4,6 +4,7 @@
 #ifndef PL_TELEMETRY_RUN_VIEW_PARTS_H
 #define PL_TELEMETRY_RUN_VIEW_PARTS_H
 
+#include <jansson.h>
 #include <pthread.h>
 
 #include "base/map.h"
@@ -86,6 +87,13 @@ typedef struct save {
     char text[256];                                         /* path, or the error */
 } save_t;
 
+/* The newest value of a metric that is a matrix or a curve. */
+enum { DRAWINGS_MAX = 16 };
+typedef struct drawing {
+    char name[48], *json;
+    uint64_t item;
+} drawing_t;
+
 enum { RUN_STATUSES = PL_RUN_STATUS_FAILED + 1 };
 enum { BATCHES_AHEAD = 256 };                     /* fetched before they are trained on */
 
@@ -107,6 +115,10 @@ typedef struct viewed_run {
     char reason[160];                                /* of its stop */
     char *options;                                   /* JSON, as given  [NULL: unknown] */
     uint64_t options_item;
+    drawing_t drawing[DRAWINGS_MAX];
+    int drawings;
+    char *class_names;                                    /* JSON list  [NULL: unknown] */
+    uint64_t class_names_item;
     double began, ended_at;                        /* s of the stream */
     double paused_at, paused;                      /* begin of the pause; s, of earlier
                                                       pauses */
@@ -220,6 +232,14 @@ void run_forget(viewed_run_t *run);
 void run_report(pl_run_view_t *view, viewed_run_t *run, const pl_run_progress_t *report,
                 double now, bool is_of_stream);
 void run_end(pl_run_view_t *view, viewed_run_t *run);
+/* A metric whose value is no number; the class names among the data info.  Both are sent
+ * to readers whose items end before them.  run_view_drawings.c */
+void run_drawing(pl_run_view_t *view, viewed_run_t *run, const char *name,
+                const json_t *value);
+void run_data_info(pl_run_view_t *view, viewed_run_t *run, const char *data_info);
+void run_drawings_free(viewed_run_t *run);
+json_t *run_drawings_json(const viewed_run_t *run, uint64_t since, uint64_t until);
+json_t *run_class_names_json(const viewed_run_t *run, uint64_t since);
 /* Merges point k into `point`, whose values stay where point k has none. */
 void run_point_merge(const viewed_run_t *run, int k, curve_point_t *point);
 void run_pause(viewed_run_t *run, bool pauses, double now);

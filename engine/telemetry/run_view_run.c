@@ -60,6 +60,7 @@ void run_free(viewed_run_t *run)
         return;
     run_forget(run);
     pl_text_free(run->options);
+    run_drawings_free(run);
     pl_free(run);
 }
 
@@ -67,14 +68,19 @@ void run_free(viewed_run_t *run)
 
 /* Takes the metrics of a report; `value` gets those that are points.  Names are stored as
  * they are shown: two names that look the same would be one series twice. */
-static void metrics_take_values(viewed_run_t *run, pl_run_event_t event,
-                                const char *metrics, double value[COLUMNS_MAX])
+static void metrics_take_values(pl_run_view_t *view, viewed_run_t *run,
+                                pl_run_event_t event, const char *metrics,
+                                double value[COLUMNS_MAX])
 {
     json_t *all = pl_json_value(metrics, strlen(metrics), NULL), *metric;
     const char *name;
     char shown[sizeof run->name[0]];
     json_object_foreach(all, name, metric) {
         int column = COLUMNS_OWN;
+        if (json_is_array(metric) || json_is_object(metric)) {
+            run_drawing(view, run, name, metric);
+            continue;
+        }
         pl_utf8_show(name, shown, sizeof shown);
         while (column < run->columns && strcmp(run->name[column], shown) != 0)
             column++;
@@ -358,7 +364,7 @@ void run_report(pl_run_view_t *view, viewed_run_t *run, const pl_run_progress_t 
     point.step = report->global_step;
     point.epoch = report->epoch
                   + (report->batches ? (double)report->batch / report->batches : 0);
-    metrics_take_values(run, event, report->metrics, point.value);
+    metrics_take_values(view, run, event, report->metrics, point.value);
     run->has_trained |= trains;
     if (trains)
         run_pause(run, false, now);                /* ranks that restarted do not pause */

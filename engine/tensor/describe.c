@@ -226,9 +226,16 @@ static void metric_add(pl_graph_t *g, const char *name, const pl_metric_t *metri
                    name, PL_TEXT_OF(sum), PL_TEXT_OF(weight));
         return;
     }
+    const bool has_parameter = metric->kind >= PL_METRIC_R2
+                               && metric->weight.id != metric->sum.id
+                               && !g->error.code
+                               && g->value[metric->weight.id].source == PL_FROM_CONSTANT;
     pl_fetch_t fetch = {.kind = PL_FETCH_METRIC,
                         .value = metric->sum.id,
-                        .weight = metric->weight.id,
+                        .weight = has_parameter ? metric->sum.id : metric->weight.id,
+                        .parameter = has_parameter
+                                         ? g->value[metric->weight.id].constant
+                                         : 0,
                         .metric = metric->kind,
                         .average = metric->average,
                         .sums = metric->kind >= PL_METRIC_R2 ? pl_elements(sum) : 2,

@@ -190,6 +190,7 @@ typedef struct pl_fetch {
                                                          metrics only */
     pl_metric_kind_t metric;                          /* metrics only, as average */
     pl_average_t average;
+    double parameter;                                     /* of the kind: beta */
     int64_t sums;                                         /* numbers; a pair has 2 */
     int64_t columns;                                      /* of their shape's last axis */
     int when;                                             /* pl_log_when_t bits, metrics

@@ -24,7 +24,7 @@
 enum { LOSS_AUTO, LOSS_CROSS_ENTROPY, LOSS_BCE, LOSS_MSE, LOSS_L1, LOSS_HUBER };
 
 typedef struct layers {
-    const char *layers;                                     /* JSON */
+    const char *layers, *metrics; /* JSON */
     int loss;
     int64_t classes, outputs, ignore_index;
 } layers_t;
@@ -39,6 +39,8 @@ static const pl_option_t layers_options[] = {
            "number of values of a sample, likewise; 0: as the target, or 1"),
     PL_INT(layers_t, ignore_index, "-100", "-2147483648..2147483647",
            "class of samples that loss and accuracy leave out"),
+    {"metrics", PL_OPTION_JSON, offsetof(layers_t, metrics), "[]", NULL,
+     "list of metrics to log, such as [\"acc\", \"f1 weighted\"]; []: acc, or mae"},
     PL_OPTIONS_END,
 };
 
@@ -306,7 +308,7 @@ static pl_node_t branches_build(pl_layer_builder_t *b, pl_node_t x, const json_t
     const char *how = join ? json_string_value(join) : "concat";
     const size_t count = json_is_object(branches) ? json_object_size(branches)
                                                   : json_array_size(branches);
-    void *named = json_object_iter((json_t *)branches);     /* NULL: a list */
+    void *named = json_object_iter((json_t *)branches); /* NULL: a list */
     pl_node_t part[PL_OPERATOR_INPUTS];
     if (count < 1 || count > PL_OPERATOR_INPUTS) {
         pl_layer_fail(b, "branches takes 1 to %d lists of layers, in a list or by name",
@@ -416,7 +418,7 @@ static pl_node_t list_build(pl_layer_builder_t *b, pl_node_t x, const json_t *li
                 : (pl_layer_fail(b, "a layer is a text or an object"), PL_NO_NODE);
         if (b->err ? b->err->code : b->g->error.code) {
             error_place(b, json_string_value(entry));
-            return PL_NO_NODE;                              /* the path stays, for err */
+            return PL_NO_NODE; /* the path stays, for err */
         }
         b->path[before] = '\0';
     }
@@ -437,7 +439,7 @@ static const char *layers_check(const void *self, pl_error_t *err)
         list_build(&b, PL_NO_NODE, list, NULL);
     json_decref(list);
     if (why.code == PL_OK)
-        return NULL;
+        return pl_metrics_check(m->metrics, err) == PL_OK ? NULL : "metrics";
     pl_fail(err, why.code, "%s", why.text);
     snprintf(place, sizeof place, b.path[0] ? "layers.%s" : "layers", b.path);
     return place;
@@ -498,19 +500,20 @@ static void layers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
                                           : LOSS_MSE;
     if (loss != LOSS_CROSS_ENTROPY && pl_shape_of(g, x).rank == 2 && pl_dim(g, x, 1) == 1
         && (!has_target || pl_shape_of(g, y).rank == 1))
-        x = pl_flatten(g, x, 0);                            /* a number for a sample */
+        x = pl_flatten(g, x, 0); /* a number for a sample */
     pl_output(g, loss == LOSS_CROSS_ENTROPY || loss == LOSS_BCE ? "logits" : "value", x);
     if (stage == PL_PREDICT)
         return;
     pl_loss(g, loss_of(g, m, loss, x, y));
-    const pl_cross_entropy_options_t ignores = {.has_ignore = true,
-                                                .ignore_index = m->ignore_index};
-    if (loss == LOSS_CROSS_ENTROPY)
-        pl_log(g, "acc",
-               pl_accuracy(g, x, is_soft(m, g, y) ? pl_argmax(g, y, 1) : y, &ignores),
-               PL_ON_EPOCH);
-    else if (loss != LOSS_BCE)
-        pl_log(g, "mae", pl_mae(g, x, y), PL_ON_EPOCH);
+    const pl_task_t task = loss == LOSS_CROSS_ENTROPY ? PL_TASK_CLASS
+                           : loss == LOSS_BCE         ? PL_TASK_LABELS
+                                                      : PL_TASK_VALUE;
+    const pl_classes_options_t ignores = {.has_ignore = task == PL_TASK_CLASS,
+                                          .ignore_index = m->ignore_index};
+    const char *names = task == PL_TASK_VALUE ? "[\"mae\"]" : "[\"acc\"]";
+    pl_log_metrics(g, strcmp(m->metrics, "[]") != 0 ? m->metrics : names, task, x,
+                   task == PL_TASK_CLASS && is_soft(m, g, y) ? pl_argmax(g, y, 1) : y,
+                   &ignores);
 }
 
 const pl_module_ops_t pl_layers_module = {

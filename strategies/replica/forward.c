@@ -321,10 +321,11 @@ char *pl_replica_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)
         for (int i = 0; i < plan->fetch_count; i++) {
             const pl_fetch_t *f = &plan->fetch[i];
             if (f->kind == PL_FETCH_METRIC)
-                names = names_add(names, "%s%s%s%s\t%d\t%d\t%lld\t%lld", name,
+                names = names_add(names, "%s%s%s%s\t%d\t%d\t%lld\t%lld\t%.17g", name,
                                   *name ? "_" : "", f->name,
                                   f->when & PL_ON_STEP ? "*" : "", f->metric, f->average,
-                                  (long long)f->sums, (long long)f->columns);
+                                  (long long)f->sums, (long long)f->columns,
+                                  f->parameter);
         }
     }
     for (int k = 0; k < r->objectives && stage == PL_TRAIN; k++) {

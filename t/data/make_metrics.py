@@ -1,11 +1,13 @@
-"""make_metrics.py - t/data/metrics.json: what scikit-learn makes of small data, for t/metrics.c
+"""make_metrics.py - t/data/metrics.json: what scikit-learn and torchmetrics make of small data, for t/metric_values.c
 
-Needs scikit-learn (made with 1.9) and numpy.  Run: python3 make_metrics.py > metrics.json
+Needs scikit-learn (made with 1.9), torchmetrics (1.9) and numpy.  Run: python3 make_metrics.py > metrics.json
 """
 import json
 
 import numpy as np
+import torch
 from sklearn import metrics as m
+from torchmetrics import functional as tm
 
 rng = np.random.default_rng(7)
 N, C, BINS = 61, 4, 16
@@ -53,6 +55,84 @@ for name, of in (("auroc", m.roc_auc_score), ("ap", m.average_precision_score)):
 loss = [np.log(np.exp(logits[k]).sum()) - logits[k][y[k]] for k in keep]
 expected["perplexity"] = float(np.exp(np.mean(loss)))
 expected["bits"] = float(np.mean(loss) / np.log(2) / 1.25)
+
+
+def number(value):
+    return value.tolist() if value.ndim else value.item()
+
+
+# ---- further metrics of classes, scores and numbers ----
+
+as_tensor = lambda values, dtype=torch.float64: torch.tensor(np.asarray(values), dtype=dtype)
+t_y, t_logits = as_tensor(yk, torch.int64), as_tensor(logits[keep])
+for ours, theirs in averages.items():
+    o = {"num_classes": C, "average": theirs}
+    expected[f"fbeta_{ours}"] = number(tm.classification.multiclass_fbeta_score(t_logits, t_y, beta=2.0, **o))
+    expected[f"hamming_{ours}"] = number(tm.classification.multiclass_hamming_distance(t_logits, t_y, **o))
+more = {}
+more["pearson"] = number(tm.pearson_corrcoef(as_tensor(x), as_tensor(target)))
+more["concordance"] = tm.concordance_corrcoef(as_tensor(x), as_tensor(target)).item()
+more["ece"] = number(tm.classification.multiclass_calibration_error(t_logits.softmax(1), t_y, C, n_bins=15))
+t_two, t_is = as_tensor(scores[keep][:, 2]), as_tensor(yk == 2, torch.int64)
+more["ece_binary"] = number(tm.classification.binary_calibration_error(t_two, t_is, n_bins=7))
+
+
+def curve(kind, columns, x, y):
+    """Points from the highest threshold, without those that repeat the one before."""
+    axes = ("false positive rate", "true positive rate") if kind == "roc" else ("recall", "precision")
+    all_points = []
+    for one_x, one_y, at in zip(x, y, columns):
+        points = [[0.0, 0.0 if kind == "roc" else 1.0, 1.0]]
+        for k in reversed(range(BINS)):
+            if (at == k).any():
+                points.append([round(float(one_x[k]), 6), round(float(one_y[k]), 6), round(k / (BINS - 1), 6)])
+        all_points.append(points)
+    return {"curve": kind, "x": axes[0], "y": axes[1], "points": all_points}
+
+
+of_bins, thresholds = torch.tensor(binned / (BINS - 1)), torch.arange(BINS) / (BINS - 1) - 1e-6
+o = {"thresholds": thresholds, "average": None}
+fpr, tpr, _ = tm.classification.multiclass_roc(of_bins, t_y, C, **o)
+more["roc"] = curve("roc", binned.T, fpr.flip(1), tpr.flip(1))
+precision, recall, _ = tm.classification.multiclass_precision_recall_curve(of_bins, t_y, C, **o)
+more["pr"] = curve("pr", binned.T, recall, precision)
+fpr, tpr, _ = tm.classification.binary_roc(of_bins[:, 2], t_is, thresholds=thresholds)
+more["roc_binary"] = curve("roc", [binned[:, 2]], [fpr.flip(0)], [tpr.flip(0)])
+
+# ---- labels ----
+
+L = 3
+is_label = rng.integers(0, 2, (N, L))
+label_logits = np.round(rng.normal(size=(N, L)) * 2 + 2 * is_label - 1, 2)
+label_logits[label_logits == 0] = 0.01
+labels_given = is_label.copy()
+labels_given[7, 1] = labels_given[33, 0] = labels_given[60, :] = -1
+label_scores = np.clip(np.round(0.25 + 0.5 * is_label + rng.normal(size=(N, L)) * 0.2, 2), 0, 1).astype(np.float32)
+label_bins = torch.tensor(np.clip(np.floor(label_scores * np.float32(BINS - 1)), 0, BINS - 1) / (BINS - 1))
+t_labels, t_said = as_tensor(labels_given, torch.int64), as_tensor(label_logits).sigmoid()
+of = tm.classification
+labels = {"acc": (((label_logits > 0) == is_label) & (labels_given >= 0)).sum() / (labels_given >= 0).sum(),
+          "confusion": number(of.multilabel_confusion_matrix(t_said, t_labels, L, ignore_index=-1)),
+          "mcc": number(of.multilabel_matthews_corrcoef(t_said, t_labels, L, ignore_index=-1)),
+          "f1_binary": number(of.binary_f1_score(t_said[:, 0], t_labels[:, 0], ignore_index=-1)),
+          "kappa_binary": number(of.binary_cohen_kappa(t_said[:, 0], t_labels[:, 0], ignore_index=-1)),
+          "confusion_binary": number(of.binary_confusion_matrix(t_said[:, 0], t_labels[:, 0], ignore_index=-1)),
+          "auroc_binary": number(of.binary_auroc(label_bins[:, 0], t_labels[:, 0], ignore_index=-1))}
+for name, f, with_these in (("acc", of.multilabel_accuracy, {}), ("precision", of.multilabel_precision, {}),
+                      ("recall", of.multilabel_recall, {}), ("f1", of.multilabel_f1_score, {}),
+                      ("fbeta", of.multilabel_fbeta_score, {"beta": 0.5}), ("jaccard", of.multilabel_jaccard_index, {}),
+                      ("specificity", of.multilabel_specificity, {}), ("hamming", of.multilabel_hamming_distance, {}),
+                      ("auroc", of.multilabel_auroc, {}), ("ap", of.multilabel_average_precision, {})):
+    for ours, theirs in averages.items():
+        said = label_bins if name in ("auroc", "ap") else t_said
+        labels[f"{name}_{ours}"] = number(f(said, t_labels, num_labels=L, average=theirs, ignore_index=-1, **with_these))
+fpr, tpr, _ = of.binary_roc(label_bins.ravel(), t_labels.ravel(), thresholds=thresholds, ignore_index=-1)
+counted = label_bins[t_labels >= 0].numpy() * (BINS - 1)
+labels["roc_micro"] = curve("roc", [np.round(counted)], [fpr.flip(0)], [tpr.flip(0)])
+
 print(json.dumps({"bins": BINS, "classes": C, "y": y_given.tolist(), "logits": logits.ravel().tolist(),
                   "scores": [round(float(s), 2) for s in scores.ravel()], "x": x.tolist(),
-                  "target": target.tolist(), "expected": expected}))
+                  "target": target.tolist(), "labels": labels_given.ravel().tolist(),
+                  "label_logits": label_logits.ravel().tolist(),
+                  "label_scores": [round(float(s), 2) for s in label_scores.ravel()],
+                  "expected": expected, "more": more, "of_labels": labels}))

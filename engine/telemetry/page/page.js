@@ -84,13 +84,16 @@ function take(state) {
   seen.last = state;
   keep(seen.log, state.log, LOG_MAX);
   for (const run of state.runs) {
-    const old = seen.runs.get(run.number) || {curves: curvesNew(), strip: [], saves: [], options: null};
+    const old = seen.runs.get(run.number) || {curves: curvesNew(), strip: [], saves: [], options: null, drawings: new Map(), drawn: 0};
     const curves = run.whole ? curvesNew() : old.curves, strip = old.strip;
     const saves = run.saves.length ? run.saves : old.saves;     // all, once one has changed
     curvesTake(curves, run);
     delete run.points;
+    for (const {name, value} of run.drawings) old.drawings.set(name, value);
+    const drawn = old.drawn + (run.drawings.length || run.class_names ? 1 : 0);
     keep(strip, run.strip, SLOTS_MAX);
-    seen.runs.set(run.number, Object.assign(run, {curves, strip, saves, options: run.options || old.options}));
+    seen.runs.set(run.number, Object.assign(run, {curves, strip, saves, options: run.options || old.options,
+      drawings: old.drawings, class_names: run.class_names || old.class_names, drawn}));
   }
   for (const number of seen.runs.keys())
     if (!state.runs.some(run => run.number === number)) seen.runs.delete(number);
@@ -326,7 +329,8 @@ const parts = {train: 'training', val: 'validation', test: 'test', predict: 'pre
 // Metrics that the engine measures, by the name of their chart: title, unit, factor of the values, and the
 // steps that they describe.
 const known = {
-  loss: ['Loss', ''], acc: ['Accuracy', ''], lr: ['Learning rate', ''], grad_norm: ['Gradient norm', ''],
+  loss: ['Loss', ''], acc: ['Accuracy', ''], confusion: ['Confusion matrix', ''], roc: ['ROC curve', ''], pr_curve: ['Precision by recall', ''],
+  auroc: ['Area under the ROC curve', ''], mcc: ['Matthews correlation', ''], lr: ['Learning rate', ''], grad_norm: ['Gradient norm', ''],
   samples_per_second: ['Throughput', 'samples/s'], tokens_per_second: ['Tokens per second', 'tokens/s'],
   step_seconds: ['Step time', 'ms', 1e3, 'recent steps'], steps_per_second: ['Steps per second', 'steps/s'],
   model_flops_per_second: ['Model FLOP rate', 'GFLOP/s', 1e-9], model_flops_utilization: ['Model FLOP utilization', ''],
@@ -974,6 +978,7 @@ function show() {
   showSummary(run);
   showButtons(run);
   showCharts(run);
+  showDrawings(run);
   showStrip(run);
   showStages(run);
   showDevices(run);
