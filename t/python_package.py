@@ -352,6 +352,22 @@ def a_run_resumes_and_weights_go_in(run_dir):
     ok("the engine predicts as the model does", np.allclose(outputs["logits"], pl.Model(run_dir)(x)["logits"], atol=1e-5))
 
 
+def the_library_reads_data_and_writes_text():
+    path = os.path.join(folder, "text.txt")
+    with open(path, "w") as file:
+        file.write("abcd efg.\n" * 100)
+    layers = ["embedding 10 16", "positions", {"residual": ["attention 2 causal"]}, "linear 10"]
+    trainer = pl.Trainer(pl.component("layers", layers=layers), optimizer=pl.adamw(lr=0.03), max_steps=150,
+                         run_name="text", **common)
+    data = pl.text(path=path, context=16, batch_size=8)
+    ok("a data set of the library", trainer.fit(data).wait().status == "ok")
+    at = os.path.join(folder, "text")
+    written = [trainer.write("abcd", at, tokens=24, temperature=0, cache=cache).wait().text for cache in (True, False)]
+    ok("a text is continued", written == [" efg.\nabcd efg.\nabcd efg"] * 2)
+    like("validation data are its own", str(raised(lambda: trainer.fit(data, (x, y)), TypeError)), "val_split")
+    like("a module of Python has no shapes then", str(raised(lambda: pl.Trainer(net).fit(data), TypeError)), "component")
+
+
 def a_program_drives_its_own_loop():
     options = {"optimizer": pl.adamw(lr=1e-2), "batch_size": 64, **common}
     with pl.Loop(net(classes=2), checkpoints=True, **options) as loop:
@@ -522,6 +538,7 @@ errors_say_what_to_do()
 ctrl_c_stops_at_a_step()
 a_run_is_awaited()
 a_run_resumes_and_weights_go_in(first_run)
+the_library_reads_data_and_writes_text()
 a_program_drives_its_own_loop()
 tasks_wait_for_one_loop_together()
 a_loop_equals_a_run_and_resumes()

@@ -37,7 +37,7 @@ def rank() -> int:
     return _lib.pl_rank()
 
 
-_ROLES = (b"optimizer", b"scheduler", b"averaging", b"callback", b"logger", b"sampler")
+_ROLES = (b"optimizer", b"scheduler", b"averaging", b"callback", b"dataset", b"logger", b"sampler")
 
 
 def _options_of(table: Any) -> str:

@@ -33,7 +33,8 @@ _on_hook_t = CFUNCTYPE(c_int, c_void_p, c_int, POINTER(interface.pl_hook_event_t
 _every_t = CFUNCTYPE(c_int64, c_void_p)
 _callback_names = (f"python-{k}" for k in itertools.count())
 _tables: List[Any] = []                                     # the library borrows them forever
-DATA_OPTIONS = ("batch_size", "val_split", "folds", "fold", "stratify", "sampler", "shuffle", "drop_last", "prefetch", "buckets", "workers")
+DATA_OPTIONS = ("batch_size", "val_split", "folds", "fold", "stratify", "sampler", "shuffle", "drop_last", "prefetch",
+                "buckets", "workers")
 
 
 class Component(dict):
@@ -394,7 +395,8 @@ class Trainer:
         """The contents of the run file; folder: for first weights."""
         if isinstance(self.module, Module):
             if samples is None:
-                raise TypeError("a module of Python is described for data: pass data=(x, y)")
+                raise TypeError("a module of Python is described for arrays: pass data=(x, y), or for a data set of the "
+                                "library a module by name, pl.component(\"layers\", layers=[…])")
             module = self.module.record(samples.description, samples.data_info)
         else:
             module = dict(self.module) if isinstance(self.module, Mapping) else {"name": self.module}
@@ -416,8 +418,11 @@ class Trainer:
         if self._is_apart() and self.callbacks:
             raise Error("PL_EUNSUPPORTED", "callbacks of Python need ranks in this process: launcher=\"inline\"")
         samples: Dict[str, Samples] = {}
+        read = next((data for data in parts.values() if isinstance(data, Component)), None)
+        if read is not None and any(data is not None and data is not read for data in parts.values()):
+            raise TypeError(f"{read['name']} reads validation data itself: pass val_split=0.1, or its own options")
         for name, data in parts.items():
-            if data is not None:
+            if data is not None and data is not read:
                 samples[name] = samples_of(data, samples.get("train"))
         folder = tempfile.mkdtemp(prefix="paceline-") if self._is_apart() or isinstance(self._weights, Mapping) \
             else None
@@ -427,8 +432,11 @@ class Trainer:
                 sources = {name: each.write(folder or "", name) for name, each in samples.items()}
             else:
                 sources = {name: each.register() for name, each in samples.items()}
-            data = sources if len(sources) > 1 or "train" not in sources else sources["train"]
-            return Run(self, function, arguments, self.run(first, data, folder), list(samples.values()), folder)
+            data = dict(read or (sources if len(sources) > 1 or "train" not in sources else sources["train"]))
+            run = self.run(first, data, folder)
+            if not parts:                                   # a prompt needs no data
+                del run["data"]
+            return Run(self, function, arguments, run, list(samples.values()), folder)
         except BaseException:
             for each in samples.values():
                 each.release()
@@ -460,13 +468,25 @@ class Trainer:
         what = interface.pl_prediction_t(checkpoint=os.fsencode(checkpoint))
         return self._start(lib.pl_trainer_predict, [byref(what)], {"predict": data})
 
+    def write(self, prompt: str, checkpoint: Union[str, Path], *, tokens: int = 500, temperature: float = 0.8,
+              top_k: int = 0, cache: bool = True) -> Run:
+        """Starts to continue a text with weights that were trained on text; the Result's text is what follows.
+
+        temperature: 0 takes the likeliest token always. top_k: chooses among so many [all]. cache: keeps keys and
+        values of earlier tokens.
+        """
+        what = interface.pl_prediction_t(checkpoint=os.fsencode(checkpoint), prompt=prompt.encode(), tokens=tokens,
+                                         temperature=temperature, top_k=top_k, no_cache=not cache)
+        return self._start(lib.pl_trainer_predict, [byref(what)], {})
+
 
 def fit(module: Union[Module, Mapping[str, Any], str], data: Data, val: Data = None, *, optimizer: Any = "adamw",
         resume: Union[str, Path, None] = None, **options: Any) -> Result:
     """Trains a module and returns its Result.
 
-    data: (x, y) with x [samples, …] and y [samples], {"x": …, "y": …}, a frame of pandas, a data set of PyTorch, or an
-    iterator of samples. val: the same, for validation. optimizer and other options: as of Trainer.
+    data: (x, y) with x [samples, …] and y [samples], {"x": …, "y": …}, a frame of pandas, a data set of PyTorch, an
+    iterator of samples, or a data set of the library, csv(path="points.csv"). val: the same, for validation. optimizer
+    and other options: as of Trainer.
     """
     return Trainer(module, optimizer=optimizer, **options).fit(data, val, resume=resume).wait()
 
