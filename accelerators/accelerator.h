@@ -41,7 +41,7 @@ typedef struct pl_device_span {
     double begin, end;                /* s since the replay began */
 } pl_device_span_t;
 
-#define PL_STEP_SCALARS 67
+#define PL_STEP_SCALARS 113
 
 /* One replay: the values that change from step to step, and the results.  Owned by the
  * actor, valid until done(). */

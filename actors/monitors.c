@@ -30,6 +30,24 @@ static int monitor_visit(const pl_job_t *job, const char *component,
     return code;
 }
 
+/* Visits the monitor of a schedule, and those of the schedules in it. */
+static int schedule_visit(const pl_job_t *job, const char *schedule,
+                          monitor_visit_t *visit, const void *context, pl_error_t *err)
+{
+    char part[96];
+    const char *name = pl_options_component_name(job->options, schedule);
+    const pl_scheduler_ops_t *ops = name ? pl_component_find("scheduler", name, NULL)
+                                         : NULL;
+    int code = monitor_visit(job, schedule, visit, context, err);
+    for (const pl_option_t *o = ops ? ops->options : NULL; o && o->name; o++)
+        for (int k = 0; k < PL_INSTANCES && o->type == PL_OPTION_COMPONENTS; k++) {
+            snprintf(part, sizeof part, "%s.%s.%d", schedule, o->name, k);
+            if (code == PL_OK && pl_options_value(job->options, part))
+                code = schedule_visit(job, part, visit, context, err);
+        }
+    return code;
+}
+
 /* Visits the monitors of callbacks and schedules, until one fails. */
 static int monitors_visit(const pl_job_t *job, monitor_visit_t *visit,
                           const void *context, pl_error_t *err)
@@ -37,20 +55,25 @@ static int monitors_visit(const pl_job_t *job, monitor_visit_t *visit,
     char component[96];
     const char *step;
     json_t *of_step;
-    const json_t *scheduler = pl_options_value(job->options, "scheduler");
+    static const char *const sections[] = {"scheduler", "momentum_scheduler",
+                                           "weight_decay_scheduler"};
     int code = PL_OK;
     const int count = pl_options_count(job->options, "callbacks");
     for (int k = 0; k < count && code == PL_OK; k++) {
         snprintf(component, sizeof component, "callbacks.%d", k);
         code = monitor_visit(job, component, visit, context, err);
     }
-    if (code != PL_OK || !pl_is_by_objective(scheduler))
-        return code == PL_OK ? monitor_visit(job, "scheduler", visit, context, err)
-                             : code;
-    json_object_foreach((json_t *)scheduler, step, of_step) {
-        snprintf(component, sizeof component, "scheduler.%s", step);
-        if (code == PL_OK)
-            code = monitor_visit(job, component, visit, context, err);
+    for (size_t k = 0; k < sizeof sections / sizeof *sections && code == PL_OK; k++) {
+        const json_t *scheduler = pl_options_value(job->options, sections[k]);
+        if (!pl_is_by_objective(scheduler)) {
+            code = schedule_visit(job, sections[k], visit, context, err);
+            continue;
+        }
+        json_object_foreach((json_t *)scheduler, step, of_step) {
+            snprintf(component, sizeof component, "%s.%s", sections[k], step);
+            if (code == PL_OK)
+                code = schedule_visit(job, component, visit, context, err);
+        }
     }
     return code;
 }

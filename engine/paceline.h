@@ -159,6 +159,21 @@ typedef struct pl_choice {
     const char *options;          /* a JSON object: "{\"slots\":4}", "{}" */
 } pl_choice_t;
 
+/* A component in use: the table of its role, its struct, and the owner of the struct's
+ * texts. */
+typedef struct pl_instance {
+    const void *ops;                                        /* pl_module_ops_t … */
+    void *self;
+    struct pl_binding *binding;
+} pl_instance_t;
+
+/* Components of which another one consists, such as a schedule of schedules. */
+#define PL_INSTANCES 8
+typedef struct pl_instances {
+    int count;
+    pl_instance_t value[PL_INSTANCES];
+} pl_instances_t;
+
 /* The type of an option. */
 typedef enum pl_option_type {
     PL_OPTION_END,
@@ -176,7 +191,8 @@ typedef enum pl_option_type {
                                  component that hold for matching names. Owned by the
                                  binding */
     PL_OPTION_INTERVAL,       /* pl_amount_t, or a time: "00:00:15:00" */
-    PL_OPTION_COMPONENTS,     /* one component or a list of them; for data sources only */
+    PL_OPTION_COMPONENTS,     /* pl_instances_t, from one component or a list of them;
+                                 owned by the binding */
     PL_OPTION_SPAN,           /* pl_span_t */
     PL_OPTION_WORD,           /* an enum: the place of the word in range, from 0 */
     PL_OPTION_JSON,           /* const char *, any JSON, which the component reads itself;
@@ -238,6 +254,8 @@ typedef struct pl_option {
     PL_FIELD_(type, field, PL_OPTION_SPAN, fallback, range, help)
 #define PL_CHOICE(type, field, fallback, role, help) \
     PL_FIELD_(type, field, PL_OPTION_COMPONENT, fallback, role, help)
+#define PL_PARTS(type, field, role, help) \
+    PL_FIELD_(type, field, PL_OPTION_COMPONENTS, NULL, role, help)
 #define PL_GROUPS(type, field, help) \
     PL_FIELD_(type, field, PL_OPTION_GROUPS, "[]", NULL, help)
 #define PL_JSON(type, field, help) \
@@ -263,14 +281,6 @@ typedef struct pl_option {
 typedef struct pl_component {
     PL_COMPONENT;
 } pl_component_t;
-
-/* A component in use: the table of its role, its struct, and the owner of the struct's
- * texts. */
-typedef struct pl_instance {
-    const void *ops;                                        /* pl_module_ops_t … */
-    void *self;
-    struct pl_binding *binding;
-} pl_instance_t;
 
 /* One entry of the table that pl_init() takes or a plug-in exports. */
 typedef struct pl_registration {
@@ -1939,6 +1949,8 @@ typedef struct pl_update {
     pl_node_t momentum, rest;         /* [] momentum of this step and 1 - momentum, if the
                                          schedule sets it: for pl_times_momentum() */
     bool cycles;                      /* the schedule sets the momentum */
+    bool decays;                      /* a schedule sets the weight decay */
+    pl_node_t decay;                  /* [] this step's, if so: for pl_times_decay() */
 } pl_update_t;
 
 /* An optimizer: how gradients change parameters. */
@@ -1958,6 +1970,9 @@ typedef struct pl_optimizer_ops {
     /* Name of the float option that a schedule's momentum replaces; update() then applies
      * it with pl_times_momentum()  [none] */
     const char *momentum;
+    /* Name of the float option that a schedule of the weight decay multiplies; update()
+     * then applies it with pl_times_decay()  [none] */
+    const char *weight_decay;
 } pl_optimizer_ops_t;
 
 /* For updates: x times this step's momentum, and x times 1 - momentum. `option` is the
@@ -1967,6 +1982,11 @@ PL_API pl_node_t pl_times_momentum(pl_graph_t *g, const pl_update_t *u, pl_node_
                                    double option);
 PL_API pl_node_t pl_times_rest(pl_graph_t *g, const pl_update_t *u, pl_node_t x,
                                double option);
+
+/* For updates: x times this step's weight decay. `option` is the value in self; where it
+ * is 0 nothing decays at any step. */
+PL_API pl_node_t pl_times_decay(pl_graph_t *g, const pl_update_t *u, pl_node_t x,
+                                double option);
 
 /* Assigns value to target (a parameter or slot) when the plan is replayed. */
 PL_API void pl_assign(pl_graph_t *g, pl_node_t target, pl_node_t value);
@@ -1981,10 +2001,11 @@ typedef struct pl_moment {
     bool epoch_ends;                      /* this step is the last of its epoch */
 } pl_moment_t;
 
-/* A schedule of the learning rate over a run. */
+/* A schedule of the learning rate over a run, or of the momentum or the weight decay. */
 typedef struct pl_scheduler_ops {
     PL_COMPONENT;
-    /* Factor on the optimizer's lr. Pure, apart from what observe() stored in self. */
+    /* Factor on the optimizer's lr, momentum or weight decay. Pure, apart from what
+     * observe() stored in self. */
     double (*factor)(const void *self, const pl_moment_t *when);
     /* Called after a validation or, without validation data, after an epoch, with the
      * newest metrics: a JSON object by name  [not used] */

@@ -266,6 +266,14 @@ static void other_optimizers_equal_torch(void)
     json_decref(d);
 }
 
+static int cycle_to(pl_optimizer_t *optimizer, double momentum)
+{
+    const pl_scheduled_t scheduled = {.lr = 1,
+                                      .momentum = momentum,
+                                      .factor = {NAN, NAN}};
+    return pl_optimizer_schedule(optimizer, &scheduled, &failure);
+}
+
 static void check_cycle(const json_t *want, const char *name,
                         const pl_optimizer_ops_t *ops, const char *options,
                         const char *cycle)
@@ -275,12 +283,11 @@ static void check_cycle(const json_t *want, const char *name,
     pl_optimizer_t *optimizer = optimizer_of(ops->name, options);
     pl_moment_t when = {.total_steps = STEPS};
     bool fine = optimizer
-                && pl_optimizer_cycle(optimizer, schedule->momentum(self, &when), NULL)
-                       == PL_OK;
+                && cycle_to(optimizer, schedule->momentum(self, &when)) == PL_OK;
     rig_t rig = rig_of(optimizer, 0);
     for (; when.step < STEPS && fine; when.step++) {
         rig.factor = schedule->factor(self, &when);
-        pl_optimizer_cycle(optimizer, schedule->momentum(self, &when), NULL);
+        cycle_to(optimizer, schedule->momentum(self, &when));
         rig_gradients(&rig, (int)when.step, 3, 4);
         fine = rig_step(&rig, (int)when.step) && !rig.skipped;
     }
@@ -304,10 +311,113 @@ static void a_schedule_may_cycle_the_momentum(void)
                 "{\"three_phase\": true, \"base_momentum\": 0.5}");
     json_decref(d);
     pl_optimizer_t *adagrad = optimizer_of("adagrad", "{}");
-    is_int(pl_optimizer_cycle(adagrad, 0.9, &failure), PL_EINVAL, "not one it has not");
+    is_int(cycle_to(adagrad, 0.9), PL_EINVAL, "not one it has not");
     like(failure.text, "\"adagrad\" has none: set scheduler.cycle_momentum to false",
          "and that is said");
     pl_optimizer_free(adagrad);
+}
+
+/* Momentum and weight decay that follow ramps: from a quarter to all of it in 100 steps,
+ * and from twice to half of it in 150. */
+static pl_scheduled_t ramps_at(int step, bool momentum, bool decay)
+{
+    return (pl_scheduled_t){
+        .lr = 1,
+        .momentum = NAN,
+        .factor = {[PL_STEPPED_MOMENTUM] = momentum ? 0.25 + 0.75 * fmin(step / 100.0, 1)
+                                                    : NAN,
+                   [PL_STEPPED_DECAY] = decay ? 2 - 1.5 * fmin(step / 150.0, 1) : NAN}};
+}
+
+static void check_ramps(const json_t *want, const char *name,
+                        const pl_optimizer_ops_t *ops, const char *options, bool momentum,
+                        bool decay)
+{
+    pl_optimizer_t *optimizer = optimizer_of(ops->name, options);
+    pl_scheduled_t now = ramps_at(0, momentum, decay);
+    bool fine = optimizer && pl_optimizer_schedule(optimizer, &now, &failure) == PL_OK;
+    rig_t rig = rig_of(optimizer, 0);
+    for (int k = 0; k < STEPS && fine; k++) {
+        now = ramps_at(k, momentum, decay);
+        fine = pl_optimizer_schedule(optimizer, &now, &failure) == PL_OK;
+        rig_gradients(&rig, k, 3, 4);
+        fine = fine && rig_step(&rig, k) && !rig.skipped;
+    }
+    double worst = rig_distance(&rig, PL_REGION_PARAMS, json_object_get(want, name));
+    ok(fine && worst < 1e-8, "%s: %d steps end where PyTorch's do (%.1g)", name, STEPS,
+       worst);
+    rig_release(&rig);
+}
+
+static void momentum_and_weight_decay_may_follow_schedules(void)
+{
+    json_t *d = data_load("optimizers.json");
+    check_ramps(d, "sgd, scheduled", &pl_sgd_optimizer,
+                "{\"lr\": 0.1, \"momentum\": 0.9, \"weight_decay\": 0.1}", true, true);
+    check_ramps(d, "sgd, nesterov, scheduled", &pl_sgd_optimizer,
+                "{\"lr\": 0.1, \"momentum\": 0.8, \"nesterov\": true}", true, false);
+    check_ramps(d, "sgd, groups, scheduled", &pl_sgd_optimizer,
+                "{\"lr\": 0.1, \"momentum\": 0.5, \"groups\": [{\"match\": \"w*\", "
+                "\"momentum\": 0.9}, {\"match\": \"b1\", \"weight_decay\": 0.2}]}",
+                true, true);
+    check_ramps(d, "adam, scheduled", &pl_adam_optimizer,
+                "{\"lr\": 0.01, \"weight_decay\": 0.1}", true, true);
+    check_ramps(d, "adamw, scheduled", &pl_adamw_optimizer,
+                "{\"lr\": 0.01, \"weight_decay\": 0.1}", true, true);
+    check_ramps(d, "adamw, matrices, scheduled", &pl_adamw_optimizer,
+                "{\"lr\": 0.01, \"weight_decay\": 0.1, \"decay\": \"matrices\"}", false,
+                true);
+    check_ramps(d, "adamax, scheduled", &pl_adamax_optimizer,
+                "{\"lr\": 0.01, \"weight_decay\": 0.1}", true, true);
+    check_ramps(d, "radam, scheduled", &pl_radam_optimizer,
+                "{\"lr\": 0.01, \"weight_decay\": 0.1, "
+                "\"decoupled_weight_decay\": true}",
+                true, true);
+    check_ramps(d, "rmsprop, scheduled", &pl_rmsprop_optimizer,
+                "{\"lr\": 0.01, \"momentum\": 0.8, \"weight_decay\": 0.1}", true, true);
+    check_ramps(d, "lion, scheduled", &pl_lion_optimizer,
+                "{\"lr\": 0.0078125, \"weight_decay\": 0.1}", true, true);
+    check_ramps(d, "adagrad, scheduled", &pl_adagrad_optimizer,
+                "{\"lr\": 0.1, \"weight_decay\": 0.1}", false, true);
+    check_ramps(d, "nadam, scheduled", &pl_nadam_optimizer,
+                "{\"lr\": 0.01, \"weight_decay\": 0.1}", false, true);
+    check_ramps(d, "adafactor, scheduled", &pl_adafactor_optimizer,
+                "{\"lr\": 0.01, \"weight_decay\": 0.1}", false, true);
+    check_ramps(d, "muon, scheduled", &pl_muon_optimizer,
+                "{\"lr\": 0.015625, \"weight_decay\": 0.1, \"adam_lr\": 0.0003}", true,
+                true);
+    json_decref(d);
+}
+
+static void schedule_is_refused(const char *name, const char *options, double momentum,
+                                double decay, const char *why)
+{
+    pl_optimizer_t *optimizer = optimizer_of(name, options);
+    const pl_scheduled_t scheduled = {.lr = 1, .momentum = NAN, {momentum, decay}};
+    is_int(pl_optimizer_schedule(optimizer, &scheduled, &failure), PL_EINVAL,
+           "%s %s: %g, %g", name, options, momentum, decay);
+    like(failure.text, why, "%s", failure.text);
+    pl_optimizer_free(optimizer);
+}
+
+static void schedules_of_values_that_an_optimizer_has_not_are_refused(void)
+{
+    schedule_is_refused("adagrad", "{}", 1, NAN,
+                        "\"adagrad\" has no momentum .*remove \"momentum_scheduler\"");
+    schedule_is_refused("sgd", "{}", 1, NAN,
+                        "multiplies \"momentum\" of optimizer \"sgd\", which is 0");
+    schedule_is_refused("adam", "{}", NAN, 1,
+                        "\"weight_decay_scheduler\" multiplies \"weight_decay\"");
+    schedule_is_refused("adam", "{}", 1.2, NAN,
+                        "\"beta1\" of .* to 1.08, and it must be from 0 to below 1");
+    schedule_is_refused("adamw", "{}", NAN, -1, "it must be 0 or more: the factor is -1");
+    schedule_is_refused("adamw", "{}", NAN, INFINITY, "\"weight_decay\" .* to inf");
+    pl_optimizer_t *sgd = optimizer_of("sgd", "{\"momentum\": 0.9}");
+    const pl_scheduled_t both = {.lr = 1, .momentum = 0.9, {1, NAN}};
+    is_int(pl_optimizer_schedule(sgd, &both, &failure), PL_EINVAL, "two of one value");
+    like(failure.text, "cycles the momentum, which \"momentum_scheduler\" sets too", "%s",
+         failure.text);
+    pl_optimizer_free(sgd);
 }
 
 /* 20 steps are an epoch. */
@@ -619,6 +729,8 @@ int main(void)
     run(a_large_gradient_has_its_norm_in_float64);
     run(other_optimizers_equal_torch);
     run(a_schedule_may_cycle_the_momentum);
+    run(momentum_and_weight_decay_may_follow_schedules);
+    run(schedules_of_values_that_an_optimizer_has_not_are_refused);
     run(the_norm_and_the_loss_come_back);
     run(the_norm_of_blocks_is_the_norm_of_all);
     run(a_step_that_is_not_finite_changes_nothing);

@@ -519,6 +519,18 @@ print(repr((rank, np.round(losses, 4).tolist(), gathered.tolist(), mean.tolist()
     ok("a fit is one of both ranks, too", lines[0][5] == 2 == lines[1][5])
 
 
+def schedules_consist_of_schedules():
+    rate = pl.sequential(schedules=[pl.ramp(), pl.chained(schedules=[pl.cosine(), pl.linear()])], milestones=[5])
+    options = {"batch_size": 32, "max_epochs": 1, "log_every_n_steps": 1, **common}
+    result = pl.fit(net, (x, y), optimizer=pl.sgd(lr=0.1, momentum=0.8, weight_decay=0.1), scheduler=rate,
+                    momentum_scheduler=pl.ramp(start_factor=0.5, length=4),
+                    weight_decay_scheduler=pl.ramp(start_factor=1, end_factor=0, length=1), **options)
+    log = Path(result.run_dir, "metrics.jsonl").read_text()
+    like("rate, momentum and weight decay follow schedules", log, '"momentum-sgd":0.8', '"weight_decay-sgd":0')
+    like("an optimizer without the value is an exception", str(raised(lambda: pl.fit(
+        net, (x, y), optimizer=pl.adagrad(), momentum_scheduler=pl.ramp(), **options), pl.Error)), "has no momentum")
+
+
 def components_have_docstrings():
     like("with their options", pl.adamw.__doc__, "optimizer adamw", "lr [", "weight_decay")
     ok("and are listed", {"adamw", "cosine", "early_stopping"} <= set(dir(pl)))
@@ -545,6 +557,7 @@ a_loop_equals_a_run_and_resumes()
 a_step_that_fails_is_reported()
 ranks_are_processes_without_python_in_their_loop()
 each_rank_of_a_launched_program_sends_its_own_batches()
+schedules_consist_of_schedules()
 components_have_docstrings()
 print(f"1..{count}")
 sys.exit(failures > 0)

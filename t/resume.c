@@ -426,6 +426,20 @@ static const subject_t subjects[] = {
      "\"trainer\": {\"max_epochs\": 5, \"log_every_n_steps\": 2, "
      "\"accelerator\": {\"name\": \"cpu\", \"threads\": 1}, "
      "\"default_root_dir\": \"%s\"}}"},
+    {"an mlp whose rate, momentum and weight decay follow sequences",
+     "{\"module\": {\"name\": \"mlp\", \"hidden\": [8]}, " PICTURES ", "
+     "\"optimizer\": {\"name\": \"sgd\", \"lr\": 0.1, \"momentum\": 0.9, "
+     "\"weight_decay\": 0.1}, \"scheduler\": {\"name\": \"sequential\", "
+     "\"milestones\": [5, 11], \"schedules\": [{\"name\": \"ramp\"}, "
+     "{\"name\": \"chained\", \"schedules\": [\"cosine\", {\"name\": "
+     "\"exponential\", \"gamma\": 0.9}]}, {\"name\": \"reduce_on_plateau\", "
+     "\"patience\": 0, \"threshold\": 0.2}]}, \"momentum_scheduler\": {\"name\": "
+     "\"ramp\", \"start_factor\": 0}, \"weight_decay_scheduler\": {\"name\": "
+     "\"sequential\", \"interval\": \"epoch\", \"milestones\": [2], "
+     "\"schedules\": [\"constant\", \"cosine\"]}, " CHECKPOINTS
+     ", \"trainer\": {\"max_epochs\": 5, \"val_check_interval\": 3, "
+     "\"log_every_n_steps\": 1, \"accelerator\": {\"name\": \"cpu\", \"threads\": "
+     "1}, \"default_root_dir\": \"%s\"}}"},
     {"an mlp that goes back, twice in a row",
      GOES_BACK("\"save_last\": true, \"every_n_train_steps\": 8")},
 };

@@ -203,14 +203,16 @@ static char *run_text(const rig_t *rig)
     data_text(rig, data);
     int length = asprintf(
         &text,
-        "{\"module\": %s, \"optimizer\": %s, \"scheduler\": %s, \"callbacks\": %s,"
+        "{\"module\": %s, \"optimizer\": %s, \"scheduler\": %s, "
+        "\"momentum_scheduler\": %s, \"weight_decay_scheduler\": %s, \"callbacks\": %s,"
         " \"averaging\": %s,"
         " \"data\": %s, \"trainer\": {\"accelerator\": %s, \"default_root_dir\": "
         "\"%s/runs\"%s"
         "%s%s}%s%s}",
         given_or(s->module, "{\"name\": \"mlp\", \"hidden\": [8]}"),
         given_or(s->optimizer, "{\"name\": \"sgd\", \"lr\": 0.1}"),
-        given_or(s->scheduler, "null"), given_or(s->callbacks, "[]"),
+        given_or(s->scheduler, "null"), given_or(s->momentum_scheduler, "null"),
+        given_or(s->weight_decay_scheduler, "null"), given_or(s->callbacks, "[]"),
         given_or(s->averaging, "null"), data, accelerator, tap_folder(),
         strstr(given_or(s->trainer, ""), "num_sanity") ? ""
                                                        : ", \"num_sanity_val_steps\": 0",

@@ -43,6 +43,7 @@ typedef struct rig_spec {
     int launches;                            /* the same */
     const char *module;                      /* JSON  [an mlp] */
     const char *optimizer, *scheduler;       /* JSON  [sgd; none] */
+    const char *momentum_scheduler, *weight_decay_scheduler;  /* JSON  [none] */
     const char *averaging;                   /* JSON  [none] */
     const char *callbacks;                   /* JSON list  [none] */
     const char *loggers;                     /* JSON list  [not given] */

@@ -180,8 +180,9 @@ static void an_unknown_key_is_refused_with_the_nearest(void)
         {"{\"modul\": \"mlp\"}",
          "run.json:1:2: unknown key \"modul\": did you mean \"module\"?"},
         {"{\"x\": 1}", "run.json:1:2: unknown key \"x\": known are module, data, "
-                       "optimizer, scheduler, averaging, trainer, "
-                       "callbacks, loggers, plugins"},
+                       "optimizer, scheduler, momentum_scheduler, "
+                       "weight_decay_scheduler, averaging, trainer, callbacks, loggers, "
+                       "plugins"},
         {"{\"module\": {\"name\": \"mlp\", \"hiden\": [1]}}",
          "run.json:1:28: unknown key \"module.hiden\": did you mean \"hidden\"?"},
         {"{\"callbacks\": [\"early_stopping\", {\"name\": "

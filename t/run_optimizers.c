@@ -140,6 +140,49 @@ static void a_cycle_moves_the_momentum(void)
     rig_result_free(cycle);
 }
 
+/* ---- Momentum and weight decay ---- */
+
+static void momentum_and_weight_decay_follow_schedules(void)
+{
+#define DECAYS \
+    "{\"name\": \"sgd\", \"lr\": 0.1, \"momentum\": 0.8, " \
+    "\"weight_decay\": 0.1, \"groups\": [{\"match\": \"*.bias\", " \
+    "\"weight_decay\": 0}]}"
+#define RAMP(from, to) \
+    "{\"name\": \"ramp\", \"start_factor\": " from ", \"end_factor\": " to \
+    ", \"length\": 8}"
+    rig_result_t *both = fit(BATCHES, .optimizer = DECAYS,
+                             .momentum_scheduler = RAMP("0.5", "1"),
+                             .weight_decay_scheduler = RAMP("2", "0")),
+                 *ones = fit(BATCHES, .optimizer = DECAYS,
+                             .momentum_scheduler = RAMP("1", "1"),
+                             .weight_decay_scheduler = RAMP("1", "1")),
+                 *none = fit(BATCHES, .optimizer = DECAYS);
+    rig_series_t momentum = rig_series(both, "momentum-sgd"),
+                 decay = rig_series(both, "weight_decay-sgd"),
+                 of_group = rig_series(both, "weight_decay-sgd/pg1");
+    is_int(momentum.count, 16, "the momentum is logged");
+    is_near(momentum.value[0], 0.4, 1e-9, "from its first");
+    is_near(momentum.value[4], 0.6, 1e-9, "to the middle");
+    is_near(momentum.value[15], 0.8, 1e-9, "and the last");
+    is_near(decay.value[4], 0.1, 1e-9, "and so is the weight decay");
+    is_near(of_group.value[4], 0, 0, "of each group its own");
+    ok(rig_distance(both, none) > 1e-3, "the weights follow");
+    ok(rig_distance(ones, none) < 1e-6, "a factor of 1 changes nothing");
+    rig_result_free(both);
+    rig_result_free(ones);
+    rig_result_free(none);
+    both = fit(BATCHES, .optimizer = "\"adagrad\"", .momentum_scheduler = "\"constant\"");
+    is_int(both->error.code, PL_EINVAL, "a schedule of a value that the optimizer lacks");
+    like(both->error.text, "\"adagrad\" has no momentum", "%s", both->error.text);
+    rig_result_free(both);
+    both = fit(BATCHES, .optimizer = DECAYS, .momentum_scheduler = RAMP("1", "2"));
+    is_text(both->status, "failed", "a momentum that leaves its range");
+    like(both->error.text, "\"momentum\" of optimizer \"sgd\" to 1, .*below 1", "%s",
+         both->error.text);
+    rig_result_free(both);
+}
+
 /* ---- Averages ---- */
 
 #define VALIDATED .samples = 50, .data = "\"batch_size\": 10, \"val_split\": 0.2"
@@ -266,6 +309,7 @@ int main(void)
     run(a_plateau_of_an_unknown_metric_fails_the_run);
     run(a_plateau_of_a_validation_that_never_comes_is_refused);
     run(a_cycle_moves_the_momentum);
+    run(momentum_and_weight_decay_follow_schedules);
     run(an_average_does_not_change_training);
     run(the_ends_of_the_last_epochs_are_averaged);
     run(an_average_may_have_a_rate_of_its_own);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/bind.h"
 #include "strategies/optimizers/optimizer.h"
 #include "tap.h"
 #include "training_cases.h"
@@ -36,21 +37,37 @@ static bool unpack(const json_t *data, const char *name, double into[STEPS])
     return done == STEPS;
 }
 
+/* As a run with these options has it. */
+static pl_instance_t schedule_of(const pl_scheduler_ops_t *ops, const char *options)
+{
+    pl_instance_t made = {0};
+    pl_error_t err = {0};
+    json_t *value = json_loads(options, JSON_REJECT_DUPLICATES, NULL);
+    json_object_set_new(value, "name", json_string(ops->name));
+    const pl_instance_request_t request = {.role = "scheduler", .value = value};
+    if (pl_instance_make(&made, &request, &err) != PL_OK)
+        tap_diag("%s", err.text);
+    json_decref(value);
+    return made;
+}
+
 static void check_schedule(const json_t *data, const char *name,
                            const pl_scheduler_ops_t *ops, const char *options)
 {
-    void *self = training_component((const pl_component_t *)ops, options);
-    double want[STEPS], worst = unpack(data, name, want) ? 0 : INFINITY;
+    pl_instance_t schedule = schedule_of(ops, options);
+    const void *self = schedule.self;
+    double want[STEPS], worst = self && unpack(data, name, want) ? 0 : INFINITY;
     const bool epochs = strstr(options, "epoch") != NULL;
     for (uint64_t k = 0; k < STEPS && worst < INFINITY; k++) {
         const pl_moment_t when = {.step = epochs ? 7 * k : k,
                                   .total_steps = epochs ? 7 * STEPS : STEPS,
                                   .epoch = epochs ? k : k / 7,
-                                  .total_epochs = epochs ? STEPS : STEPS / 7 + 1};
+                                  .total_epochs = epochs ? STEPS : STEPS / 7 + 1,
+                                  .epoch_steps = 7};
         worst = tap_larger(worst, fabs(ops->factor(self, &when) - want[k]));
     }
     ok(worst < 2e-9, "%s: 200 steps as PyTorch's (%.1g)", name, worst);
-    pl_free(self);
+    pl_instance_release(&schedule);
 }
 
 typedef struct schedule_case {
@@ -94,32 +111,43 @@ static void schedules_over_the_run_equal_torch(void)
          "{\"decay_steps\": 0.25, \"decay_shape\": \"cosine\"}"},
         {"warmup_stable_decay, sqrt", &pl_warmup_stable_decay_scheduler,
          "{\"decay_shape\": \"sqrt\"}"},
+        {"ramp", &pl_ramp_scheduler,
+         "{\"start_factor\": 0.25, \"end_factor\": 0.75, \"length\": 80}"},
+        {"ramp", &pl_ramp_scheduler,
+         "{\"start_factor\": 0.25, \"end_factor\": 0.75, \"length\": 0.4, "
+         "\"interval\": \"epoch\"}"},
+        {"ramp, cosine", &pl_ramp_scheduler,
+         "{\"start_factor\": 0.5, \"length\": 0.75, "
+         "\"shape\": \"cosine\"}"},
     };
     check_schedules(cases, sizeof cases / sizeof *cases);
 }
 
 /* Also where they are the optimizer's momentum. */
-static void check_momentum(const json_t *data, const char *name, const char *options)
+static void check_momentum(const json_t *data, const char *name,
+                           const pl_scheduler_ops_t *ops, const char *options)
 {
-    const pl_scheduler_ops_t *ops = &pl_one_cycle_scheduler;
-    void *self = training_component((const pl_component_t *)ops, options);
-    double want[STEPS], worst = unpack(data, name, want) ? 0 : INFINITY;
+    pl_instance_t schedule = schedule_of(ops, options);
+    const void *self = schedule.self;
+    double want[STEPS], worst = self && unpack(data, name, want) ? 0 : INFINITY;
     for (uint64_t k = 0; k < STEPS && worst < INFINITY; k++) {
         const pl_moment_t when = {.step = k, .total_steps = STEPS};
         worst = tap_larger(worst, fabs(ops->momentum(self, &when) - want[k]));
     }
     ok(worst < 2e-9, "%s: 200 steps as PyTorch's (%.1g)", name, worst);
-    pl_free(self);
+    pl_instance_release(&schedule);
 }
 
 static void a_cycle_of_the_momentum_equals_torch(void)
 {
+    const pl_scheduler_ops_t *cycle = &pl_one_cycle_scheduler;
     json_t *d = data_load();
-    check_momentum(d, "one_cycle, momentum", "{}");
-    check_momentum(d, "one_cycle, momentum, linear",
+    check_momentum(d, "one_cycle, momentum", cycle, "{}");
+    check_momentum(d, "one_cycle, momentum, linear", cycle,
                    "{\"pct_start\": 0.45, \"anneal_strategy\": \"linear\", "
                    "\"base_momentum\": 0.5, \"max_momentum\": 0.75}");
-    check_momentum(d, "one_cycle, momentum, three phases", "{\"three_phase\": true}");
+    check_momentum(d, "one_cycle, momentum, three phases", cycle,
+                   "{\"three_phase\": true}");
     void *self = training_component((const pl_component_t *)&pl_one_cycle_scheduler,
                                     "{\"cycle_momentum\": false}");
     const pl_moment_t when = {.step = 3, .total_steps = STEPS};
@@ -314,8 +342,171 @@ static void a_value_that_is_not_a_number_is_no_improvement(void)
     pl_free(self);
 }
 
+/* ---- schedules of schedules ---- */
+
+/* A program's own: halves the rate with each metric that it sees. */
+typedef struct halves {
+    double seen;
+} halves_t;
+
+static double halves_factor(const void *self, const pl_moment_t *when)
+{
+    return pow(0.5, ((const halves_t *)self)->seen) + (double)when->step;
+}
+
+static int halves_observe(void *self, const char *metrics, pl_error_t *err)
+{
+    (void)metrics, (void)err;
+    ((halves_t *)self)->seen++;
+    return PL_OK;
+}
+
+static char *halves_save(const void *self, pl_error_t *err)
+{
+    (void)err;
+    return pl_text("[%g]", ((const halves_t *)self)->seen);
+}
+
+static int halves_restore(void *self, const char *saved, pl_error_t *err)
+{
+    (void)err;
+    ((halves_t *)self)->seen = strtod(saved + 1, NULL);
+    return PL_OK;
+}
+
+static const pl_scheduler_ops_t halves = {.name = "halves",
+                                          .size = sizeof(halves_t),
+                                          .factor = halves_factor,
+                                          .observe = halves_observe,
+                                          .save = halves_save,
+                                          .restore = halves_restore};
+
+#define STEP_15 "{\"name\": \"step\", \"step_size\": 15, \"gamma\": 0.5, \"interval\": "
+
+static void sequences_equal_torch(void)
+{
+    static const schedule_case_t cases[] = {
+        {"ramp, constant", &pl_sequential_scheduler,
+         "{\"schedules\": [{\"name\": \"ramp\", \"start_factor\": 0.3, "
+         "\"end_factor\": 0.3}, \"constant\"], \"milestones\": [50]}"},
+        {"sequential", &pl_sequential_scheduler,
+         "{\"schedules\": [{\"name\": \"constant\", \"warmup_steps\": 30}, "
+         "{\"name\": \"cosine\", \"min_lr_ratio\": 0.1}, " STEP_15
+         "\"step\"}], \"milestones\": [30, 130]}"},
+        {"sequential", &pl_sequential_scheduler,
+         "{\"schedules\": [{\"name\": \"ramp\", \"start_factor\": "
+         "0.0322580645161, \"interval\": \"epoch\"}, {\"name\": \"cosine\", "
+         "\"min_lr_ratio\": 0.1, \"interval\": \"epoch\"}, " STEP_15
+         "\"epoch\"}], \"milestones\": [30, 130], \"interval\": \"epoch\"}"},
+        {"sequential, nested", &pl_sequential_scheduler,
+         "{\"schedules\": [{\"name\": \"exponential\", \"gamma\": 0.95, "
+         "\"interval\": \"step\"}, {\"name\": \"sequential\", \"schedules\": "
+         "[{\"name\": \"polynomial\", \"power\": 2}, {\"name\": "
+         "\"cosine_restarts\", \"t_0\": 10, \"t_mult\": 2, \"interval\": "
+         "\"step\"}], \"milestones\": [60]}], \"milestones\": [40]}"},
+        {"chained", &pl_chained_scheduler,
+         "{\"schedules\": [{\"name\": \"ramp\", \"length\": 40}, {\"name\": "
+         "\"exponential\", \"gamma\": 0.98, \"interval\": \"step\"}, {\"name\": "
+         "\"step\", \"step_size\": 60, \"gamma\": 0.5, \"interval\": "
+         "\"step\"}]}"},
+        {"chained, multi_step", &pl_chained_scheduler,
+         "{\"schedules\": [{\"name\": \"multi_step\", \"milestones\": [50, 120], "
+         "\"gamma\": 0.3, \"interval\": \"step\"}, \"linear\"]}"},
+    };
+    check_schedules(cases, sizeof cases / sizeof *cases);
+}
+
+static void a_sequence_keeps_the_momentum_between_cycles(void)
+{
+    json_t *d = data_load();
+    check_momentum(d, "sequential, momentum", &pl_sequential_scheduler,
+                   "{\"schedules\": [{\"name\": \"exponential\", \"gamma\": 0.97, "
+                   "\"interval\": \"step\"}, \"one_cycle\", \"constant\"], "
+                   "\"milestones\": [50, 150]}");
+    check_momentum(d, "one_cycle, momentum", &pl_chained_scheduler,
+                   "{\"schedules\": [\"one_cycle\", \"cosine\"]}");
+    json_decref(d);
+    pl_instance_t none = schedule_of(&pl_sequential_scheduler,
+                                     "{\"schedules\": [\"constant\", \"linear\"], "
+                                     "\"milestones\": [5]}");
+    const pl_moment_t when = {.step = 7, .total_steps = STEPS};
+    ok(isnan(pl_sequential_scheduler.momentum(none.self, &when)),
+       "without a cycle the option applies");
+    pl_instance_release(&none);
+}
+
+static void a_sequence_saves_the_state_of_each_schedule(void)
+{
+    static const char *const options =
+        "{\"schedules\": [\"halves\", {\"name\": \"chained\", \"schedules\": "
+        "[\"constant\", {\"name\": \"reduce_on_plateau\", \"patience\": 0}]}], "
+        "\"milestones\": [10]}";
+    const pl_scheduler_ops_t *ops = &pl_sequential_scheduler;
+    pl_error_t err = {0};
+    pl_instance_t one = schedule_of(ops, options), two = schedule_of(ops, options);
+    for (int k = 0; k < 3; k++)
+        is_int(ops->observe(one.self, "{\"val_loss\": 1}", &err), PL_OK, "%s",
+               k ? "another metric" : "a metric");
+    char *saved = ops->save(one.self, &err);
+    is_text(ops->monitor(one.self), "val_loss", "which they follow");
+    is_int(ops->restore(two.self, saved, &err), PL_OK, "restored from %s", saved);
+    pl_text_free(saved);
+    is_near(factor_at(ops, two.self, 2, 100), 0.125 + 2, 1e-12, "the first counted on");
+    is_near(factor_at(ops, two.self, 10, 100), 0.01, 1e-12, "and so did the second");
+    is_int(ops->restore(two.self, "[[1]]", &err), PL_EFORMAT, "fewer states");
+    like(err.text, "states of 1 schedules of a sequence, and the run has 2", "%s",
+         err.text);
+    is_int(ops->restore(two.self, "[[1], [null, null]]", &err), PL_EFORMAT,
+           "or one that is missing");
+    like(err.text, "no state of schedule \"reduce_on_plateau\"", "%s", err.text);
+    pl_instance_release(&one);
+    pl_instance_release(&two);
+}
+
+static void sequence_is_refused(const char *scheduler, const char *why)
+{
+    char text[1024];
+    pl_error_t err = {0};
+    snprintf(text, sizeof text, "{\"scheduler\": %s}", scheduler);
+    pl_options_t *o = pl_options_parse(text, "run", &err);
+    ok(o && pl_options_check(o, &err) != PL_OK, "%s is refused", scheduler);
+    like(err.text, why, "%s", err.text);
+    pl_options_free(o);
+}
+
+static void impossible_sequences_are_refused(void)
+{
+#define LIST "{\"name\": \"sequential\", \"schedules\": "
+    sequence_is_refused(LIST "[\"constant\", \"linear\"]}",
+                        "\"scheduler\" needs \"milestones\"");
+    sequence_is_refused(LIST "[\"constant\", \"linear\"], \"milestones\": [1, 2]}",
+                        "\"scheduler.milestones\": there are 2, and 2 schedules need 1");
+    sequence_is_refused(LIST "[\"constant\", \"linear\", \"cosine\"], "
+                             "\"milestones\": [5, 5]}",
+                        "\"scheduler.milestones\": they must rise, and 5 comes after 5");
+    sequence_is_refused(LIST "[\"constant\", \"linaer\"], \"milestones\": [1]}",
+                        "\"scheduler.schedules.1\": .*linear");
+    sequence_is_refused(LIST "[\"constant\", {\"name\": \"step\"}], "
+                             "\"milestones\": [1]}",
+                        "\"scheduler.schedules.1\" needs \"step_size\"");
+    sequence_is_refused(LIST "[], \"milestones\": []}", "takes a list of 1 to 8");
+    sequence_is_refused("{\"name\": \"chained\", \"schedules\": "
+                        "[\"reduce_on_plateau\", {\"name\": \"reduce_on_plateau\", "
+                        "\"monitor\": \"val_acc\"}]}",
+                        "\"scheduler.schedules.1\": it follows \"val_acc\", and a "
+                        "schedule before it \"val_loss\"");
+    sequence_is_refused("\"chained\"", "needs \"schedules\": schedules whose factors");
+}
+
 int main(void)
 {
+    static const pl_registration_t own[] = {{"scheduler", &halves}, PL_REGISTRATIONS_END};
+    pl_register(pl_optimizer_components, NULL);
+    pl_register(own, NULL);
+    run(sequences_equal_torch);
+    run(a_sequence_keeps_the_momentum_between_cycles);
+    run(a_sequence_saves_the_state_of_each_schedule);
+    run(impossible_sequences_are_refused);
     run(schedules_over_the_run_equal_torch);
     run(a_cycle_of_the_momentum_equals_torch);
     run(the_rate_of_an_average_equals_torch);

@@ -18,7 +18,9 @@
 #define SHOWN 80
 
 struct pl_binding {
-    json_t *values;                                         /* option's name -> value */
+    json_t *values;             /* option's name -> value */
+    pl_instances_t *parts;      /* [part_count] of options that are lists of components */
+    int part_count;
 };
 
 /* The option's value, a new reference: the given one, the data's, or the default. */
@@ -95,9 +97,38 @@ static int bind_choice(json_t *values, const pl_option_t *option, const json_t *
     return json_object_set_new(values, option->name, texts) == 0 ? PL_OK : PL_ENOMEM;
 }
 
-static int bind_option(json_t *values, const pl_option_t *option, const json_t *object,
-                       const json_t *auto_values, char *component, pl_error_t *err)
+/* Makes the components of a list, or the only one. */
+static int bind_parts(pl_binding_t *binding, const pl_option_t *option,
+                      const json_t *value, pl_instances_t *parts, pl_error_t *err)
 {
+    const bool is_list = json_is_array(value);
+    const size_t count = is_list ? json_array_size(value) : !json_is_null(value);
+    pl_instances_t *all = pl_resize(binding->parts,
+                                    ((size_t)binding->part_count + 1) * sizeof *all);
+    if (!all)
+        return PL_ENOMEM;
+    binding->parts = all;
+    pl_instances_t *made = &all[binding->part_count++];
+    *made = (pl_instances_t){0};
+    for (size_t k = 0; k < count; k++) {
+        const pl_instance_request_t request = {.role = option->range,
+                                               .value = is_list ? json_array_get(value, k)
+                                                                : value};
+        pl_error_t why = {0};
+        const int rc = pl_instance_make(&made->value[k], &request, &why);
+        if (rc != PL_OK)
+            return pl_fail(err, rc, "\"%s.%zu\": %s", option->name, k, why.text);
+        made->count++;
+    }
+    *parts = *made;
+    return PL_OK;
+}
+
+static int bind_option(pl_binding_t *binding, const pl_option_t *option,
+                       const json_t *object, const json_t *auto_values, char *component,
+                       pl_error_t *err)
+{
+    json_t *values = binding->values;
     json_t *value = choose(option, object, auto_values, err);
     if (!value)
         return err->code;
@@ -107,6 +138,8 @@ static int bind_option(json_t *values, const pl_option_t *option, const json_t *
         rc = pl_fail(err, rc, "\"%s\" %s", option->name, err->text);
     else if (option->type == PL_OPTION_COMPONENT)
         rc = bind_choice(values, option, value, field);
+    else if (option->type == PL_OPTION_COMPONENTS)
+        rc = bind_parts(binding, option, value, field, err);
     else if (option->type == PL_OPTION_GROUPS || option->type == PL_OPTION_JSON) {
         json_t *text = text_as_json(json_incref(value));
         *(const char **)field = json_string_value(text);
@@ -140,7 +173,7 @@ int pl_bind(const pl_option_t *table, const json_t *object, const json_t *auto_v
         binding->values = json_object();
     int rc = binding && binding->values ? PL_OK : PL_ENOMEM;
     for (; rc == PL_OK && table && table->name; table++)
-        rc = bind_option(binding->values, table, object, auto_values, component, &why);
+        rc = bind_option(binding, table, object, auto_values, component, &why);
     if (rc == PL_OK) {
         *binding_p = binding;
         return PL_OK;
@@ -154,6 +187,10 @@ void pl_binding_free(pl_binding_t *binding)
     if (!binding)
         return;
     json_decref(binding->values);
+    for (int k = 0; k < binding->part_count; k++)
+        for (int i = 0; i < binding->parts[k].count; i++)
+            pl_instance_release(&binding->parts[k].value[i]);
+    pl_free(binding->parts);
     pl_free(binding);
 }
 

@@ -10,7 +10,8 @@
 
 #include "paceline.h"
 
-/* Owns the texts of a bound struct; free it after the struct's last use. */
+/* Owns the texts and components of a bound struct; free it after the struct's last
+ * use. */
 typedef struct pl_binding pl_binding_t;
 
 /* Fills the struct `component` by the table: from object [no values], for "auto" from

@@ -449,9 +449,9 @@ static int read_components(const pl_option_t *option, const json_t *value, void 
     int code = PL_OK;
     if (!json_is_array(value))
         return read_component(option, value, field, err);
-    if (count < 1 || count > PL_LOADERS_MAX)
+    if (count < 1 || count > PL_INSTANCES)
         return pl_fail(err, PL_EINVAL, "takes a list of 1 to %d, not of %zu",
-                       PL_LOADERS_MAX, count);
+                       PL_INSTANCES, count);
     for (size_t k = 0; k < count && code == PL_OK; k++)
         code = json_is_null(json_array_get(value, k))
                    ? fail_value(option, json_array_get(value, k),
@@ -532,6 +532,7 @@ static const size_t field_bytes[] = {
     [PL_OPTION_SPAN] = sizeof(pl_span_t),
     [PL_OPTION_WORD] = sizeof(int),
     [PL_OPTION_JSON] = sizeof(const char *),
+    [PL_OPTION_COMPONENTS] = sizeof(pl_instances_t),
 };
 
 /* The mistakes in one entry of a component's table; err is not NULL. */
@@ -553,7 +554,7 @@ static int entry_check(const pl_component_t *component, const pl_option_t *optio
     if (option->type == PL_OPTION_WORD && !option->range)
         return pl_fail(err, PL_EINVAL, "has no words");
     if (option->type != PL_OPTION_TEXT && option->type != PL_OPTION_WORD
-        && option->type != PL_OPTION_COMPONENT
+        && option->type != PL_OPTION_COMPONENT && option->type != PL_OPTION_COMPONENTS
         && pl_range_parse(option->range, &range, err) != PL_OK)
         return err->code;
     if (option->type == PL_OPTION_COMPONENT && option->fallback

@@ -16,8 +16,9 @@
 #include "base/run.h"
 #include "base/run_defaults.h"
 
-static const char *const whole_sections[] = {"module",    "optimizer", "scheduler",
-                                             "averaging", "data",      NULL};
+static const char *const whole_sections[] = {
+    "module",    "optimizer", "scheduler", "momentum_scheduler", "weight_decay_scheduler",
+    "averaging", "data",      NULL};
 static const char *const data_free[] = {"package", "prefetch", "workers", NULL};
 static const char *const trainer_bound[] = {"accelerator",
                                             "devices",

@@ -166,7 +166,7 @@ typedef struct pl_data_sources {
     pl_choice_t train, val, test, predict;
 } pl_data_sources_t;
 
-enum { PL_LOADERS_MAX = 8 };
+enum { PL_LOADERS_MAX = PL_INSTANCES };
 
 extern const pl_option_t pl_source_table[];
 

@@ -264,10 +264,15 @@ static void show_metrics(json_t *metrics, const json_t *weights)
 /* "module mlp, data idx, …" */
 static void show_components(const json_t *run)
 {
-    static const char *const sections[] = {"module", "data", "optimizer", "scheduler",
+    static const char *const sections[] = {"module",
+                                           "data",
+                                           "optimizer",
+                                           "scheduler",
+                                           "momentum_scheduler",
+                                           "weight_decay_scheduler",
                                            "averaging"};
     cli_print("  ");
-    for (int k = 0; k < 5; k++) {
+    for (size_t k = 0; k < sizeof sections / sizeof *sections; k++) {
         const json_t *component = json_object_get(run, sections[k]);
         const char *name = json_is_string(component)
                                ? json_string_value(component)

@@ -84,7 +84,8 @@ static const char *const head =
 static const char *const run_file =
     ".SH RUN FILE\n"
     "A JSON object with the sections\n.BR module ,\n.BR data ,\n.BR optimizer ,\n.BR "
-    "scheduler ,\n.BR averaging ,\n.BR trainer ,\n"
+    "scheduler ,\n.BR momentum_scheduler ,\n.BR weight_decay_scheduler ,\n.BR averaging "
+    ",\n.BR trainer ,\n"
     ".BR callbacks ,\n.B loggers\nand\n.BR plugins .\n"
     "A component is written as its name, or as an object with \"name\" and its "
     "options;\n.B "

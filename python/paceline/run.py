@@ -358,14 +358,15 @@ class ProgressLine:
 class Trainer:
     """Trains a module. Options are those of a run file: max_epochs=5, batch_size=64, accelerator="cuda", precision=…
 
-    module: of @module, or a component such as component("mlp", hidden=[128]). optimizer, scheduler, averaging:
-    components, adamw(lr=1e-3). callbacks: objects of Callback, and components. loggers: components. progress: a function
+    module: of @module, or a component such as component("mlp", hidden=[128]). optimizer, scheduler, averaging,
+    momentum_scheduler, weight_decay_scheduler: components, adamw(lr=1e-3). callbacks: objects of Callback, and components. loggers: components. progress: a function
     that gets dicts; True: a line on the terminal or in the notebook; False: nothing [True if someone sees it]. weights:
     first weights, {"fc1.weight": array}, or a checkpoint. doc/options.md has all options.
     """
 
     def __init__(self, module: Union[Module, Mapping[str, Any], str], *, optimizer: Any = "adamw",
-                 scheduler: Any = None, averaging: Any = None, callbacks: Sequence[Any] = (),
+                 scheduler: Any = None, momentum_scheduler: Any = None, weight_decay_scheduler: Any = None,
+                 averaging: Any = None, callbacks: Sequence[Any] = (),
                  loggers: Optional[Sequence[Any]] = None, progress: Any = None, weights: Any = None,
                  **options: Any) -> None:
         self.module, self._weights = module, weights
@@ -373,7 +374,8 @@ class Trainer:
         self.progress = ProgressLine.if_seen() if progress is None else \
             ProgressLine() if progress is True else progress or None
         self._data = {name: options.pop(name) for name in DATA_OPTIONS if name in options}
-        self._sections = {"optimizer": optimizer, "scheduler": scheduler, "averaging": averaging, "loggers": loggers,
+        self._sections = {"optimizer": optimizer, "scheduler": scheduler, "momentum_scheduler": momentum_scheduler,
+                          "weight_decay_scheduler": weight_decay_scheduler, "averaging": averaging, "loggers": loggers,
                           "callbacks": [each for each in callbacks if not isinstance(each, Callback)]}
         self._options = {key: value for key, value in options.items() if value is not None}
         self._options.setdefault("enable_progress_bar", False)

@@ -123,4 +123,5 @@ const pl_optimizer_ops_t pl_adafactor_optimizer = {
     .update = adafactor_update,
     .scalars = adafactor_scalars,
     .alone = adafactor_alone,
+    .weight_decay = "weight_decay",
 };

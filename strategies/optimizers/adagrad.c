@@ -55,4 +55,5 @@ const pl_optimizer_ops_t pl_adagrad_optimizer = {
     .slots = adagrad_slots,
     .update = adagrad_update,
     .scalars = adagrad_scalars,
+    .weight_decay = "weight_decay",
 };

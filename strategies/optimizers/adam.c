@@ -26,7 +26,7 @@
 /* The rest of both tables. */
 #define ADAM_TABLE(of, update_) \
     .size = sizeof(adam_t), .options = of, .slots = pl_adam_slots, .update = update_, \
-    .scalars = pl_adam_scalars, .momentum = "beta1"
+    .scalars = pl_adam_scalars, .momentum = "beta1", .weight_decay = "weight_decay"
 
 int pl_adam_slots(const void *self)
 {
@@ -42,7 +42,7 @@ void pl_adam_scalars(const void *self, uint64_t step, double scalar[PL_SCALARS])
 }
 
 pl_adam_means_t pl_adam_means(pl_graph_t *g, const pl_update_t *u, double beta1,
-                             double beta2, pl_node_t grad)
+                              double beta2, pl_node_t grad)
 {
     pl_node_t mean = pl_add(g, pl_times_momentum(g, u, u->slot[0], beta1),
                             pl_times_rest(g, u, grad, beta1));

@@ -56,4 +56,5 @@ const pl_optimizer_ops_t pl_adamax_optimizer = {
     .update = adamax_update,
     .scalars = adamax_scalars,
     .momentum = "beta1",
+    .weight_decay = "weight_decay",
 };

@@ -5,6 +5,7 @@
  * decay, each group without a weight decay of its own has a second struct without
  * decay. */
 #include <jansson.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -125,22 +126,93 @@ void pl_optimizer_free(pl_optimizer_t *optimizer)
     pl_free(optimizer);
 }
 
-int pl_optimizer_cycle(pl_optimizer_t *optimizer, double momentum, pl_error_t *err)
+/* ---- What schedules set ---- */
+
+/* The option that a schedule multiplies: not 0 in all groups. */
+static int option_find(const pl_optimizer_t *optimizer, pl_stepped_kind_t kind,
+                       const char *section, const pl_option_t **option, pl_error_t *err)
+{
+    const pl_optimizer_ops_t *ops = optimizer->ops;
+    const bool is_decay = kind == PL_STEPPED_DECAY;
+    const char *name = is_decay ? ops->weight_decay : ops->momentum;
+    const optimizer_memory_t *m = optimizer->memory;
+    bool is_used = false;
+    *option = name ? pl_option_find(ops->options, name) : NULL;
+    if (!*option)
+        return pl_fail(err, PL_EINVAL,
+                       "optimizer \"%s\" has no %s that a schedule could set: remove "
+                       "\"%s\"",
+                       ops->name, is_decay ? "weight decay" : "momentum", section);
+    for (int k = 0; k < m->instance_count; k++)
+        is_used |=
+            *(const double *)((const char *)m->instance[k].self + (*option)->offset) > 0;
+    if (!is_used)
+        return pl_fail(err, PL_EINVAL,
+                       "\"%s\" multiplies \"%s\" of optimizer \"%s\", which is 0: set it "
+                       "to the value where the factor is 1",
+                       section, name, ops->name);
+    return PL_OK;
+}
+
+static int factor_set(pl_optimizer_t *optimizer, pl_stepped_kind_t kind,
+                      const pl_scheduled_t *scheduled, pl_error_t *err)
+{
+    static const char *const sections[] = {"momentum_scheduler",
+                                           "weight_decay_scheduler"};
+    pl_stepped_t *stepped = &optimizer->stepped[kind];
+    const char *section = sections[kind];
+    const double factor = scheduled->factor[kind];
+    if (isnan(factor))
+        return PL_OK;
+    if (stepped->option && !stepped->is_factor)
+        return pl_fail(err, PL_EINVAL,
+                       "\"scheduler\" cycles the momentum, which \"%s\" sets too: remove "
+                       "one of them, or set scheduler.cycle_momentum to false",
+                       section);
+    if (!stepped->option
+        && option_find(optimizer, kind, section, &stepped->option, err) != PL_OK)
+        return err->code;
+    stepped->is_factor = true;
+    for (int k = 0; k <= optimizer->group_count; k++) {
+        const double value = pl_optimizer_stepped(optimizer, kind, scheduled, k);
+        if (!(value >= 0)
+            || (kind == PL_STEPPED_MOMENTUM ? value >= 1 : !isfinite(value)))
+            return pl_fail(err, PL_EINVAL,
+                           "\"%s\" sets \"%s\" of optimizer \"%s\" to %g, and it must be "
+                           "%s: the factor is %g",
+                           section, stepped->option->name, optimizer->ops->name, value,
+                           kind == PL_STEPPED_MOMENTUM ? "from 0 to below 1"
+                                                       : "0 or more",
+                           factor);
+    }
+    return PL_OK;
+}
+
+int pl_optimizer_schedule(pl_optimizer_t *optimizer, const pl_scheduled_t *scheduled,
+                          pl_error_t *err)
 {
     const char *name = optimizer->ops->momentum;
-    const pl_option_t *option = name ? pl_option_find(optimizer->ops->options, name)
-                                     : NULL;
     const optimizer_memory_t *m = optimizer->memory;
-    if (!option)
-        return pl_fail(err, PL_EINVAL,
-                       "the schedule cycles the momentum, and optimizer \"%s\" has none: "
-                       "set scheduler.cycle_momentum to false",
-                       optimizer->ops->name);
-    for (int k = 0; k < m->instance_count; k++)
-        memcpy((char *)m->instance[k].self + option->offset, &momentum, sizeof momentum);
-    optimizer->cycles = true;
-    optimizer->momentum = momentum;
-    return PL_OK;
+    pl_error_t why = {0};
+    if (!isnan(scheduled->momentum)) {
+        const pl_option_t *option = name ? pl_option_find(optimizer->ops->options, name)
+                                         : NULL;
+        if (!option)
+            return pl_fail(err, PL_EINVAL,
+                           "the schedule cycles the momentum, and optimizer \"%s\" has "
+                           "none: set scheduler.cycle_momentum to false",
+                           optimizer->ops->name);
+        /* The optimizer may need a slot only where its momentum is not 0. */
+        for (int k = 0; k < m->instance_count; k++)
+            memcpy((char *)m->instance[k].self + option->offset, &scheduled->momentum,
+                   sizeof(double));
+        optimizer->stepped[PL_STEPPED_MOMENTUM] = (pl_stepped_t){.option = option};
+    }
+    int code = PL_OK;
+    for (pl_stepped_kind_t k = 0; k < PL_STEPPED && code == PL_OK; k++)
+        code = factor_set(optimizer, k, scheduled, &why);
+    optimizer->scheduled = *scheduled;
+    return code == PL_OK ? PL_OK : pl_fail(err, code, "%s", why.text);
 }
 
 /* ---- Whose a parameter is ---- */

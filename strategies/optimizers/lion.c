@@ -43,4 +43,5 @@ const pl_optimizer_ops_t pl_lion_optimizer = {
     .slots = lion_slots,
     .update = lion_update,
     .momentum = "beta1",
+    .weight_decay = "weight_decay",
 };

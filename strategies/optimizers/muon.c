@@ -138,4 +138,5 @@ const pl_optimizer_ops_t pl_muon_optimizer = {
     .scalars = muon_scalars,
     .alone = muon_alone,
     .momentum = "momentum",
+    .weight_decay = "weight_decay",
 };

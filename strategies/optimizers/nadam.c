@@ -74,4 +74,5 @@ const pl_optimizer_ops_t pl_nadam_optimizer = {
     .slots = nadam_slots,
     .update = nadam_update,
     .scalars = nadam_scalars,
+    .weight_decay = "weight_decay",
 };

@@ -15,9 +15,9 @@
 #include "tensor/operators.h"
 #include "tensor/precision.h"
 
-enum { GROUP_SCALARS = 1 + PL_SCALARS };
-
-_Static_assert(PL_SCALAR_REST < PL_STEP_SCALARS, "there are scalars for all");
+_Static_assert(PL_SCALAR_GROUPS + (PL_GROUPS_MAX + 1) * PL_GROUP_SCALARS
+                   <= PL_STEP_SCALARS,
+               "there are scalars for all");
 
 const pl_registration_t pl_optimizer_components[] = {
     {"optimizer", &pl_adafactor_optimizer},
@@ -33,6 +33,7 @@ const pl_registration_t pl_optimizer_components[] = {
     {"optimizer", &pl_sgd_optimizer},
     {"averaging", &pl_ema_averaging},
     {"averaging", &pl_swa_averaging},
+    {"scheduler", &pl_chained_scheduler},
     {"scheduler", &pl_constant_scheduler},
     {"scheduler", &pl_cosine_restarts_scheduler},
     {"scheduler", &pl_cosine_scheduler},
@@ -41,7 +42,9 @@ const pl_registration_t pl_optimizer_components[] = {
     {"scheduler", &pl_multi_step_scheduler},
     {"scheduler", &pl_one_cycle_scheduler},
     {"scheduler", &pl_polynomial_scheduler},
+    {"scheduler", &pl_ramp_scheduler},
     {"scheduler", &pl_reduce_on_plateau_scheduler},
+    {"scheduler", &pl_sequential_scheduler},
     {"scheduler", &pl_step_scheduler},
     {"scheduler", &pl_warmup_stable_decay_scheduler},
     PL_REGISTRATIONS_END,
@@ -70,19 +73,46 @@ int pl_optimizer_slots(const pl_optimizer_t *optimizer)
     return max;
 }
 
+static double *option_of(const pl_optimizer_t *optimizer, pl_stepped_kind_t kind,
+                         int group)
+{
+    return (double *)((char *)self_of(optimizer, group)
+                      + optimizer->stepped[kind].option->offset);
+}
+
+double pl_optimizer_stepped(const pl_optimizer_t *optimizer, pl_stepped_kind_t kind,
+                            const pl_scheduled_t *scheduled, int group)
+{
+    return optimizer->stepped[kind].is_factor
+               ? *option_of(optimizer, kind, group) * scheduled->factor[kind]
+               : scheduled->momentum;
+}
+
 void pl_optimizer_scalars(const pl_optimizer_t *optimizer, double factor, uint64_t step,
                           double *scalar)
 {
     for (int k = 0; k <= optimizer->group_count; k++) {
-        scalar[k * GROUP_SCALARS] = pl_optimizer_lr(optimizer, k) * factor;
+        double *own = scalar + PL_SCALAR_GROUPS + k * PL_GROUP_SCALARS,
+               value[PL_STEPPED] = {0}, kept[PL_STEPPED];
+        own[PL_SCALAR_RATE] = pl_optimizer_lr(optimizer, k) * factor;
+        /* scalars() finds this step's values in the options. */
+        for (pl_stepped_kind_t i = 0; i < PL_STEPPED; i++)
+            if (optimizer->stepped[i].option) {
+                value[i] = pl_optimizer_stepped(optimizer, i, &optimizer->scheduled, k);
+                kept[i] = *option_of(optimizer, i, k);
+                *option_of(optimizer, i, k) = value[i];
+            }
         if (optimizer->ops->scalars)
-            optimizer->ops->scalars(self_of(optimizer, k), step,
-                                    scalar + k * GROUP_SCALARS + 1);
+            optimizer->ops->scalars(self_of(optimizer, k), step, own + PL_SCALAR_OWN);
+        for (pl_stepped_kind_t i = 0; i < PL_STEPPED; i++)
+            if (optimizer->stepped[i].option)
+                *option_of(optimizer, i, k) = kept[i];
+        if (optimizer->stepped[PL_STEPPED_MOMENTUM].option) {
+            own[PL_SCALAR_MOMENTUM] = value[PL_STEPPED_MOMENTUM];
+            own[PL_SCALAR_REST] = 1 - value[PL_STEPPED_MOMENTUM];
+        }
+        own[PL_SCALAR_DECAY] = value[PL_STEPPED_DECAY];
     }
-    if (!optimizer->cycles)
-        return;
-    scalar[PL_SCALAR_MOMENTUM] = optimizer->momentum;
-    scalar[PL_SCALAR_REST] = 1 - optimizer->momentum;
 }
 
 pl_node_t pl_times_momentum(pl_graph_t *g, const pl_update_t *u, pl_node_t x,
@@ -100,18 +130,26 @@ pl_node_t pl_times_rest(pl_graph_t *g, const pl_update_t *u, pl_node_t x, double
     return u->cycles ? pl_mul(g, x, u->rest) : pl_scale(g, x, 1 - option);
 }
 
+pl_node_t pl_times_decay(pl_graph_t *g, const pl_update_t *u, pl_node_t x, double option)
+{
+    if (!u)
+        return pl_graph_fail(g, PL_EINVAL, "weight decay of an update that is NULL");
+    return u->decays && option != 0 ? pl_mul(g, x, u->decay) : pl_scale(g, x, option);
+}
+
 pl_node_t pl_decayed_gradient(pl_graph_t *g, const pl_update_t *u, double weight_decay)
 {
     if (weight_decay == 0)
         return u->grad;
-    return pl_add(g, u->grad, pl_scale(g, u->param, weight_decay));
+    return pl_add(g, u->grad, pl_times_decay(g, u, u->param, weight_decay));
 }
 
 pl_node_t pl_decayed_param(pl_graph_t *g, const pl_update_t *u, double weight_decay)
 {
     if (weight_decay == 0)
         return u->param;
-    pl_node_t kept = pl_sub(g, pl_scalar(g, 1), pl_scale(g, u->lr, weight_decay));
+    pl_node_t kept = pl_sub(g, pl_scalar(g, 1),
+                            pl_times_decay(g, u, u->lr, weight_decay));
     return pl_mul(g, u->param, kept);
 }
 
@@ -290,14 +328,19 @@ static void update_range(piece_update_t *s, int64_t from, int64_t slot, pl_shape
 {
     pl_graph_t *g = s->g;
     const pl_optimizer_ops_t *ops = s->optimizer->ops;
-    const int scalar = how.group * GROUP_SCALARS;
-    pl_update_t u = {.lr = pl_step_scalar(g, scalar), .cycles = s->optimizer->cycles};
+    const int scalar = PL_SCALAR_GROUPS + how.group * PL_GROUP_SCALARS;
+    const pl_stepped_t *stepped = s->optimizer->stepped;
+    pl_update_t u = {.lr = pl_step_scalar(g, scalar + PL_SCALAR_RATE),
+                     .cycles = stepped[PL_STEPPED_MOMENTUM].option != NULL,
+                     .decays = stepped[PL_STEPPED_DECAY].option != NULL};
     if (u.cycles) {
-        u.momentum = pl_step_scalar(g, PL_SCALAR_MOMENTUM);
-        u.rest = pl_step_scalar(g, PL_SCALAR_REST);
+        u.momentum = pl_step_scalar(g, scalar + PL_SCALAR_MOMENTUM);
+        u.rest = pl_step_scalar(g, scalar + PL_SCALAR_REST);
     }
+    if (u.decays)
+        u.decay = pl_step_scalar(g, scalar + PL_SCALAR_DECAY);
     for (int k = 0; k < PL_SCALARS; k++)
-        u.scalar[k] = pl_step_scalar(g, scalar + 1 + k);
+        u.scalar[k] = pl_step_scalar(g, scalar + PL_SCALAR_OWN + k);
     u.param = pl_region_view(g, s->has_master ? PL_REGION_MASTER : PL_REGION_PARAMS, from,
                              shape);
     u.grad = pl_mul(g, pl_region_view(g, PL_REGION_GRADS, from, shape), s->factor);

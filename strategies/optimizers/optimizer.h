@@ -1,10 +1,10 @@
 /* optimizer.h - one optimizer step as a graph: norm, guard, clipping, and the
  * optimizer's update of every parameter
  *
- * Each group of parameters has 1 + PL_SCALARS step scalars: its learning rate, and
- * those that the optimizer's scalars() writes. The graph's fetches are "loss" (sum,
- * weight) and "grad_norm" (norm of the mean loss's gradient before clipping, 1), and
- * those of scaling.c. Its guards stop the step when the loss or the norm is not
+ * Each group of parameters has step scalars: its learning rate, those that the
+ * optimizer's scalars() writes, and what schedules set. The graph's fetches are "loss"
+ * (sum, weight) and "grad_norm" (norm of the mean loss's gradient before clipping, 1),
+ * and those of scaling.c. Its guards stop the step when the loss or the norm is not
  * finite. With a weight of 0, when no rank had a sample or all targets were ignored,
  * nothing is updated, and that is no fault. Each step that updates keeps the state in
  * PL_REGION_STATE_BACKUP. */
@@ -24,10 +24,11 @@ extern const pl_optimizer_ops_t pl_adafactor_optimizer, pl_adagrad_optimizer,
     pl_muon_optimizer, pl_nadam_optimizer, pl_radam_optimizer, pl_rmsprop_optimizer,
     pl_sgd_optimizer;
 extern const pl_averaging_ops_t pl_ema_averaging, pl_swa_averaging;
-extern const pl_scheduler_ops_t pl_constant_scheduler, pl_cosine_restarts_scheduler,
-    pl_cosine_scheduler, pl_exponential_scheduler, pl_linear_scheduler,
-    pl_multi_step_scheduler, pl_one_cycle_scheduler, pl_polynomial_scheduler,
-    pl_reduce_on_plateau_scheduler, pl_step_scheduler, pl_warmup_stable_decay_scheduler;
+extern const pl_scheduler_ops_t pl_chained_scheduler, pl_constant_scheduler,
+    pl_cosine_restarts_scheduler, pl_cosine_scheduler, pl_exponential_scheduler,
+    pl_linear_scheduler, pl_multi_step_scheduler, pl_one_cycle_scheduler,
+    pl_polynomial_scheduler, pl_ramp_scheduler, pl_reduce_on_plateau_scheduler,
+    pl_sequential_scheduler, pl_step_scheduler, pl_warmup_stable_decay_scheduler;
 
 /* All of them, for pl_register(). */
 extern const pl_registration_t pl_optimizer_components[];
@@ -45,6 +46,20 @@ typedef struct pl_piece {
     int64_t first, count, slot;
 } pl_piece_t;
 
+/* An option that schedules set at each step, in all groups. */
+typedef enum { PL_STEPPED_MOMENTUM, PL_STEPPED_DECAY, PL_STEPPED } pl_stepped_kind_t;
+typedef struct pl_stepped {
+    const pl_option_t *option;         /* [it is constant] */
+    bool is_factor;                    /* the value multiplies the option of each group */
+} pl_stepped_t;
+
+/* What schedules give for a step. */
+typedef struct pl_scheduled {
+    double lr;                     /* factor on each learning rate */
+    double momentum;               /* in place of the option  [NaN: the option applies] */
+    double factor[PL_STEPPED];     /* on the options  [NaN: the option applies] */
+} pl_scheduled_t;
+
 typedef struct pl_optimizer {
     const pl_optimizer_ops_t *ops;
     const void *self,
@@ -53,12 +68,12 @@ typedef struct pl_optimizer {
     int group_count;
     double clip_value;    /* limit of an element of the mean loss's gradient  [0: none] */
     bool averages;        /* into PL_REGION_AVERAGE */
-    bool cycles;          /* its momentum is the schedule's, */
-    double momentum;      /* and the next step's */
+    pl_stepped_t stepped[PL_STEPPED];
+    pl_scheduled_t scheduled;    /* of the next step */
     struct pl_optimizer_memory *memory;  /* what it owns  [it belongs to the caller] */
-    int objective;        /* objective of the module whose parameters it updates */
+    int objective;               /* objective of the module whose parameters it updates */
     pl_piece_t piece[PL_GRAD_BUCKETS_MAX];  /* of the parameters that it updates */
-    int pieces;           /* [0: all] */
+    int pieces;                  /* [0: all] */
     /* Elements of a block: the norm of the gradients is made of the norms of blocks [0:
      * of ranges of them] */
     int64_t block;
@@ -69,11 +84,18 @@ typedef struct pl_optimizer {
 
 enum {
     PL_GROUPS_MAX = 15,
-    /* The step scalars of the newest weights' share in their average; of a schedule's
-     * momentum, and 1 minus it. */
-    PL_SCALAR_AVERAGE = (PL_GROUPS_MAX + 1) * (1 + PL_SCALARS),
-    PL_SCALAR_MOMENTUM,
+    /* The step scalars: the newest weights' share in their average, and those of the
+     * groups. */
+    PL_SCALAR_AVERAGE = 0,
+    PL_SCALAR_GROUPS,
+    /* Those of a group: its learning rate, the optimizer's own, and what schedules set:
+     * momentum, 1 minus it, weight decay. */
+    PL_SCALAR_RATE = 0,
+    PL_SCALAR_OWN,
+    PL_SCALAR_MOMENTUM = PL_SCALAR_OWN + PL_SCALARS,
     PL_SCALAR_REST,
+    PL_SCALAR_DECAY,
+    PL_GROUP_SCALARS,
 };
 
 /* The optimizer that a run describes at a path, such as "optimizer". groups.c */
@@ -81,9 +103,13 @@ pl_optimizer_t *pl_optimizer_new(const pl_options_t *o, const char *path,
                                  pl_error_t *err);
 void pl_optimizer_free(pl_optimizer_t *optimizer);
 
-/* Uses a schedule's momentum instead of the option, in all groups, for the next step;
- * the first time before its graph is made. PL_EINVAL: the optimizer has no momentum. */
-int pl_optimizer_cycle(pl_optimizer_t *optimizer, double momentum, pl_error_t *err);
+/* Uses what schedules give, but lr, for the next step; the first time before its graph is
+ * made. PL_EINVAL: the optimizer has no such option, or a value is out of its range. */
+int pl_optimizer_schedule(pl_optimizer_t *optimizer, const pl_scheduled_t *scheduled,
+                          pl_error_t *err);
+/* The value of a step in a group, group_count: of parameters that none matches. */
+double pl_optimizer_stepped(const pl_optimizer_t *optimizer, pl_stepped_kind_t kind,
+                            const pl_scheduled_t *scheduled, int group);
 
 /* The group of a parameter, group_count for none, and its option struct. */
 typedef struct pl_treatment {
@@ -159,7 +185,7 @@ typedef struct pl_adam_means {
     pl_node_t mean, square;
 } pl_adam_means_t;
 pl_adam_means_t pl_adam_means(pl_graph_t *g, const pl_update_t *u, double beta1,
-                             double beta2, pl_node_t grad);
+                              double beta2, pl_node_t grad);
 
 /* Updates the moments by grad and assigns `from` - lr times the bias-corrected step
  * to the parameter. */

@@ -71,4 +71,5 @@ const pl_optimizer_ops_t pl_radam_optimizer = {
     .update = radam_update,
     .scalars = radam_scalars,
     .momentum = "beta1",
+    .weight_decay = "weight_decay",
 };

@@ -70,4 +70,5 @@ const pl_optimizer_ops_t pl_rmsprop_optimizer = {
     .slots = rmsprop_slots,
     .update = rmsprop_update,
     .momentum = "momentum",
+    .weight_decay = "weight_decay",
 };

@@ -164,6 +164,43 @@ const pl_scheduler_ops_t pl_warmup_stable_decay_scheduler = {
     .factor = warmup_stable_decay_factor,
 };
 
+/* ---- from one factor to another ---- */
+
+static const pl_option_t ramp_options[] = {
+    PL_FLOAT(schedule_t, start_factor, "0.1", "0..", "factor of the first step"),
+    PL_FLOAT(schedule_t, end_factor, "1", "0..", "factor at the end, and behind it"),
+    PL_AMOUNT(schedule_t, length, "1.0",
+              "share of the run, or steps or epochs, from the first factor to the last"),
+    PL_WORD(schedule_t, shape, "\"linear\"", PL_RAMP_CURVES, "curve between the two"),
+    PL_WORD(schedule_t, interval, "\"step\"", PL_STEP_OR_EPOCH,
+            "unit of the length: optimizer steps, or epochs"),
+    PL_OPTIONS_END,
+};
+
+/* torch's LinearLR and, with equal factors, ConstantLR; total_iters is the length. */
+static double ramp_factor(const void *self, const pl_moment_t *when)
+{
+    const schedule_t *s = self;
+    const bool epochs = s->interval == PL_UNIT_EPOCH;
+    const double at = (double)(epochs ? when->epoch : when->step),
+                 total = (double)(epochs ? when->total_epochs : when->total_steps),
+                 length = s->length.is_share ? s->length.value * total : s->length.value;
+    double way = at >= length ? 1 : at / length;
+    if (s->length.is_share && total == 0)
+        way = 0;
+    if (s->shape == PL_CURVE_COSINE)
+        way = 1 - pl_half_cosine(way);
+    return s->start_factor + (s->end_factor - s->start_factor) * way;
+}
+
+const pl_scheduler_ops_t pl_ramp_scheduler = {
+    .name = "ramp",
+    .help = "from one factor to another, up or down",
+    .size = sizeof(schedule_t),
+    .options = ramp_options,
+    .factor = ramp_factor,
+};
+
 /* ---- rates that change every so many steps or epochs ----
  *
  * They do not depend on how long the run is. Users of PyTorch step them once an

@@ -12,6 +12,7 @@
 
 /* Words for the curve of a change. */
 #define PL_DECAY_CURVES "linear|cosine|sqrt"
+#define PL_RAMP_CURVES "linear|cosine"
 typedef enum pl_curve { PL_CURVE_LINEAR, PL_CURVE_COSINE, PL_CURVE_SQRT } pl_curve_t;
 #define PL_ANNEAL_CURVES "cos|linear"
 typedef enum pl_anneal { PL_ANNEAL_COS, PL_ANNEAL_LINEAR } pl_anneal_t;
@@ -20,11 +21,11 @@ typedef enum pl_anneal { PL_ANNEAL_COS, PL_ANNEAL_LINEAR } pl_anneal_t;
 typedef struct schedule {
     int64_t warmup_steps;
     pl_unit_t interval;
-    double min_lr_ratio, gamma, power;
+    double min_lr_ratio, gamma, power, start_factor, end_factor;
     int64_t step_size, t_0, t_mult;
     pl_ints_t milestones;
-    pl_amount_t decay_steps;
-    pl_curve_t decay_shape;
+    pl_amount_t decay_steps, length;
+    pl_curve_t decay_shape, shape;
 } schedule_t;
 
 #define PL_WARMUP(component) \

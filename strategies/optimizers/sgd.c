@@ -63,4 +63,5 @@ const pl_optimizer_ops_t pl_sgd_optimizer = {
     .update = sgd_update,
     .scalars = sgd_scalars,
     .momentum = "momentum",
+    .weight_decay = "weight_decay",
 };

@@ -296,8 +296,13 @@ static PL_PRINTF(2, 3) char *names_add(char *names, const char *format, ...)
 int pl_replica_other_metrics(const pl_replica_t *r)
 {
     int metrics = 2 * r->objectives + 2;
-    for (int k = 0; k < r->objectives; k++)
-        metrics += r->objective[k].optimizer->group_count;
+    for (int k = 0; k < r->objectives; k++) {
+        const pl_optimizer_t *optimizer = r->objective[k].optimizer;
+        metrics += optimizer->group_count;
+        for (int i = 0; i < PL_STEPPED; i++)
+            if (optimizer->stepped[i].option)
+                metrics += 1 + optimizer->group_count;
+    }
     return metrics;
 }
 
@@ -332,9 +337,15 @@ char *pl_replica_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)
         const pl_module_objective_t *objective = r->objective[k].table;
         const pl_optimizer_t *optimizer = r->objective[k].optimizer;
         const char *name = objective ? objective->name : optimizer->ops->name;
-        names = names_add(names, "=lr-%s", name);
-        for (int i = 1; i <= optimizer->group_count; i++)
-            names = names_add(names, "=lr-%s/pg%d", name, i);
+        /* The learning rate, and what schedules set besides. */
+        static const char *const values[] = {"lr", "momentum", "weight_decay"};
+        for (int v = 0; v <= PL_STEPPED; v++) {
+            if (v && !optimizer->stepped[v - 1].option)
+                continue;
+            names = names_add(names, "=%s-%s", values[v], name);
+            for (int i = 1; i <= optimizer->group_count; i++)
+                names = names_add(names, "=%s-%s/pg%d", values[v], name, i);
+        }
         names = names_add(names, "=grad_norm%s%s", objective ? "-" : "",
                           objective ? objective->name : "");
     }

@@ -104,23 +104,22 @@ int pl_replica_save_scaling(const pl_floats_t *floats, json_t *into, pl_error_t 
 int pl_replica_restore_scaling(pl_replica_t *r, const json_t *from,
                                pl_on_answer_t on_answer, pl_error_t *err);
 
-/* The learning rate of one of the module's objectives, as a share of the optimizer's. */
-double pl_replica_lr_factor(const pl_replica_t *r, int objective,
-                            const pl_train_batch_t *msg);
+/* The section of a run that has a schedule, and the key of its state in checkpoints. */
+typedef struct pl_schedule_name {
+    const char *section, *state;
+} pl_schedule_name_t;
+extern const pl_schedule_name_t pl_schedule_names[PL_SCHEDULES];
 
-/* Learning-rate factor from the schedule and the user's override; stores it as the new
- * override. */
-double pl_replica_rate(pl_replica_t *r, int objective, const pl_train_batch_t *msg);
+/* What the schedules give for a step of an objective. The learning rate has the user's
+ * factor, too; a rate that is set becomes a factor here. */
+pl_scheduled_t pl_replica_scheduled(pl_replica_t *r, int objective,
+                                    const pl_train_batch_t *msg);
 int pl_replica_save_rates(const pl_replica_t *r, json_t *into, pl_error_t *err);
 int pl_replica_restore_rates(pl_replica_t *r, const json_t *from, pl_error_t *err);
 
 /* Number of optimizer steps of each objective. */
 int pl_replica_save_counts(const pl_replica_t *r, json_t *into, pl_error_t *err);
 int pl_replica_restore_counts(pl_replica_t *r, const json_t *from, pl_error_t *err);
-
-/* The momentum that the schedule gives; NaN: the optimizer's option holds. */
-double pl_replica_momentum(const pl_replica_t *r, int objective,
-                           const pl_train_batch_t *msg);
 
 /* Checks that the metrics of schedules can come at all: a run may have no validation. */
 int pl_replica_check_monitors(const pl_replica_t *r, pl_error_t *err);

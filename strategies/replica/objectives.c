@@ -54,17 +54,21 @@ static int objective_bind(pl_replica_t *r, const pl_module_objective_t *table,
         return err->code;
     objective->optimizer->objective = r->objectives - 1;
     objective->rate.factor = 1;
-    const pl_component_request_t scheduler = {.role = "scheduler",
-                                              .path = component_path(r, table,
-                                                                     "scheduler", path),
-                                              .automatic = "constant"};
-    int code = pl_options_component(r->job->options, &scheduler, &objective->scheduler,
-                                    err);
-    const double first = code == PL_OK
-                             ? pl_replica_momentum(r, r->objectives - 1,
-                                                   &(pl_train_batch_t){.global_step = 1})
-                             : NAN;
-    return isnan(first) ? code : pl_optimizer_cycle(objective->optimizer, first, err);
+    int code = PL_OK;
+    for (int k = 0; k < PL_SCHEDULES && code == PL_OK; k++) {
+        const pl_component_request_t schedule = {
+            .role = "scheduler",
+            .path = component_path(r, table, pl_schedule_names[k].section, path),
+            .automatic = "constant"};
+        if (k == PL_SCHEDULE_RATE || pl_options_value(r->job->options, schedule.path))
+            code = pl_options_component(r->job->options, &schedule,
+                                        &objective->schedule[k], err);
+    }
+    if (code != PL_OK)
+        return code;
+    const pl_scheduled_t first =
+        pl_replica_scheduled(r, r->objectives - 1, &(pl_train_batch_t){.global_step = 1});
+    return pl_optimizer_schedule(objective->optimizer, &first, err);
 }
 
 int pl_replica_bind_objectives(pl_replica_t *r, pl_error_t *err)

@@ -302,7 +302,8 @@ void pl_replica_release(void *self)
     pl_model_free(r->model);
     for (int k = 0; k < r->objectives; k++) {
         pl_optimizer_free(r->objective[k].optimizer);
-        pl_instance_release(&r->objective[k].scheduler);
+        for (int i = 0; i < PL_SCHEDULES; i++)
+            pl_instance_release(&r->objective[k].schedule[i]);
         pl_free(r->objective[k].collective);
     }
     pl_instance_release(&r->module);

@@ -67,6 +67,14 @@ typedef struct pl_replica_rate {
 /* Weights of an older version have no count. */
 #define PL_STEPS_UNKNOWN UINT64_MAX
 
+/* What schedules set: the sections of a run, in their order. */
+typedef enum pl_schedule_kind {
+    PL_SCHEDULE_RATE,
+    PL_SCHEDULE_MOMENTUM,
+    PL_SCHEDULE_DECAY,
+    PL_SCHEDULES
+} pl_schedule_kind_t;
+
 /* One objective of the module. */
 typedef struct pl_replica_objective {
     const pl_module_objective_t *table;       /* [the module's only one] */
@@ -75,7 +83,7 @@ typedef struct pl_replica_objective {
      * flight  [PL_STEPS_UNKNOWN: as many as the run's] */
     uint64_t made, sent;
     struct pl_optimizer *optimizer;
-    pl_instance_t scheduler;
+    pl_instance_t schedule[PL_SCHEDULES];                   /* [the option is constant] */
     pl_replica_rate_t rate;
     pl_replica_collective_t *collective;    /* [collectives], in the order of all ranks */
     int collectives;

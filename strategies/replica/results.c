@@ -154,8 +154,14 @@ static void inflight_reply(pl_replica_t *r, pl_inflight_t *f)
         const int groups = optimizer->group_count;
         for (int i = 0; i <= groups; i++)
             metric_put(f, &at,
-                       pl_optimizer_lr(optimizer, i ? i - 1 : groups) * o->lr_factor,
+                       pl_optimizer_lr(optimizer, i ? i - 1 : groups) * o->scheduled.lr,
                        stepped);
+        for (pl_stepped_kind_t v = 0; v < PL_STEPPED; v++)
+            for (int i = 0; i <= groups && optimizer->stepped[v].option; i++)
+                metric_put(f, &at,
+                           pl_optimizer_stepped(optimizer, v, &o->scheduled,
+                                                i ? i - 1 : groups),
+                           stepped);
         metric_put(f, &at, o->norm, stepped);
         newest = stepped ? o : newest;
     }

@@ -1,5 +1,5 @@
-/* schedule.c - the learning rate of a replica's steps, the state of its schedule, and
- * the share of its weights in their average */
+/* schedule.c - learning rate, momentum and weight decay of a replica's steps, the state
+ * of its schedules, and the share of its weights in their average */
 #include <math.h>
 #include <string.h>
 
@@ -22,10 +22,11 @@ static pl_moment_t moment_of(const pl_train_batch_t *msg)
                          .epoch_ends = msg->epoch_ends};
 }
 
-double pl_replica_lr_factor(const pl_replica_t *r, int objective,
-                            const pl_train_batch_t *msg)
+/* The learning rate of an objective as a share of the optimizer's. */
+static double rate_factor(const pl_replica_t *r, int objective,
+                          const pl_train_batch_t *msg)
 {
-    const pl_instance_t *component = &r->objective[objective].scheduler;
+    const pl_instance_t *component = &r->objective[objective].schedule[PL_SCHEDULE_RATE];
     const pl_scheduler_ops_t *scheduler = component->ops;
     const pl_averaging_ops_t *averaging = r->averaging.ops;
     const pl_moment_t when = moment_of(msg);
@@ -40,13 +41,32 @@ double pl_replica_lr_factor(const pl_replica_t *r, int objective,
            * (way > 0 ? scheduled + (at / lr - scheduled) * way : scheduled);
 }
 
-double pl_replica_momentum(const pl_replica_t *r, int objective,
-                           const pl_train_batch_t *msg)
+pl_scheduled_t pl_replica_scheduled(pl_replica_t *r, int objective,
+                                    const pl_train_batch_t *msg)
 {
-    const pl_instance_t *component = &r->objective[objective].scheduler;
-    const pl_scheduler_ops_t *scheduler = component->ops;
+    pl_replica_objective_t *o = &r->objective[objective];
+    pl_replica_rate_t *rate = &o->rate;
     const pl_moment_t when = moment_of(msg);
-    return scheduler->momentum ? scheduler->momentum(component->self, &when) : NAN;
+    const pl_instance_t *of = o->schedule;
+    const pl_scheduler_ops_t *scheduler = of[PL_SCHEDULE_RATE].ops;
+    const double scheduled = rate_factor(r, objective, msg),
+                 factor = rate->aim
+                          / (scheduled
+                             * pl_optimizer_lr(o->optimizer, o->optimizer->group_count));
+    if (rate->aims && msg->global_step % (uint64_t)o->every == 0 && isfinite(factor)) {
+        rate->aims = false;
+        rate->factor = factor;
+    }
+    pl_scheduled_t all = {.lr = scheduled * rate->factor,
+                          .momentum = scheduler->momentum
+                                          ? scheduler->momentum(of->self, &when)
+                                          : NAN};
+    for (int k = 0; k < PL_STEPPED; k++) {
+        const pl_instance_t *component = &of[PL_SCHEDULE_MOMENTUM + k];
+        const pl_scheduler_ops_t *ops = component->ops;
+        all.factor[k] = ops ? ops->factor(component->self, &when) : NAN;
+    }
+    return all;
 }
 
 void pl_replica_check_average(const pl_replica_t *r, const pl_train_batch_t *msg)
@@ -82,47 +102,79 @@ double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *m
     return averaging ? averaging->share(r->averaging.self, &when) : 0;
 }
 
+const pl_schedule_name_t pl_schedule_names[PL_SCHEDULES] = {
+    [PL_SCHEDULE_RATE] = {"scheduler", "schedule"},
+    [PL_SCHEDULE_MOMENTUM] = {"momentum_scheduler", "momentum_schedule"},
+    [PL_SCHEDULE_DECAY] = {"weight_decay_scheduler", "weight_decay_schedule"},
+};
+
+/* Visits all schedules, until one fails. */
+typedef int schedule_visit_t(const pl_replica_t *r, int objective, int kind,
+                             const void *context, pl_error_t *err);
+static int schedules_visit(const pl_replica_t *r, schedule_visit_t *visit,
+                           const void *context, pl_error_t *err)
+{
+    int code = PL_OK;
+    for (int k = 0; k < r->objectives && code == PL_OK; k++)
+        for (int kind = 0; kind < PL_SCHEDULES && code == PL_OK; kind++)
+            if (r->objective[k].schedule[kind].ops)
+                code = visit(r, k, kind, context, err);
+    return code;
+}
+
 /* Metrics that a callback may log are not known before the first validation. */
+static int monitor_check(const pl_replica_t *r, int objective, int kind,
+                         const void *context, pl_error_t *err)
+{
+    const pl_instance_t *component = &r->objective[objective].schedule[kind];
+    const pl_scheduler_ops_t *scheduler = component->ops;
+    const char *name = scheduler->monitor ? scheduler->monitor(component->self) : "",
+               *prefix = pl_stages[PL_VALIDATE].prefix;
+    (void)context;
+    if (r->signature->stage[PL_VALIDATE].present
+        || strncmp(name, prefix, strlen(prefix)) != 0)
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL,
+                   "schedule \"%s\" monitors \"%s\", and the run has no validation data: "
+                   "set data.val_split, or %s.monitor to a metric of training such as "
+                   "\"train_loss\"",
+                   scheduler->name, name, pl_schedule_names[kind].section);
+}
+
 int pl_replica_check_monitors(const pl_replica_t *r, pl_error_t *err)
 {
-    const bool validates = r->signature->stage[PL_VALIDATE].present;
-    for (int k = 0; k < r->objectives; k++) {
-        const pl_instance_t *component = &r->objective[k].scheduler;
-        const pl_scheduler_ops_t *scheduler = component->ops;
-        const char *name = scheduler->monitor ? scheduler->monitor(component->self) : "";
-        if (!validates
-            && !strncmp(name, pl_stages[PL_VALIDATE].prefix,
-                        strlen(pl_stages[PL_VALIDATE].prefix)))
-            return pl_fail(err, PL_EINVAL,
-                           "schedule \"%s\" monitors \"%s\", and the run has no "
-                           "validation data: set data.val_split, or scheduler.monitor to "
-                           "a metric of training such as \"train_loss\"",
-                           scheduler->name, name);
-    }
-    return PL_OK;
+    return schedules_visit(r, monitor_check, NULL, err);
+}
+
+static int schedule_observe(const pl_replica_t *r, int objective, int kind,
+                            const void *metrics, pl_error_t *err)
+{
+    const pl_instance_t *component = &r->objective[objective].schedule[kind];
+    const pl_scheduler_ops_t *scheduler = component->ops;
+    return scheduler->observe ? scheduler->observe(component->self, metrics, err) : PL_OK;
 }
 
 int pl_replica_observe_metrics(void *self, pl_call_t *call, const pl_body_t *body,
                                pl_error_t *err)
 {
-    pl_replica_t *r = self;
-    const pl_observe_metrics_t *msg = &body->observe_metrics;
-    int code = PL_OK;
-    for (int k = 0; k < r->objectives && code == PL_OK; k++) {
-        const pl_scheduler_ops_t *scheduler = r->objective[k].scheduler.ops;
-        if (scheduler->observe)
-            code = scheduler->observe(r->objective[k].scheduler.self, msg->metrics, err);
-    }
+    const pl_replica_t *r = self;
+    const int code = schedules_visit(r, schedule_observe, body->observe_metrics.metrics,
+                                     err);
     if (code != PL_OK)
         return code;
     return pl_reply_observe_metrics(call, &(pl_observe_metrics_reply_t){0});
 }
 
-/* ---- "schedule": its state, or an object with the state of each objective ---- */
+/* ---- in checkpoints: the state of a schedule, or an object with the state of each
+ * objective ---- */
 
-static int schedule_save(const pl_instance_t *component, const char *name, json_t *into,
-                         pl_error_t *err)
+static int schedule_save(const pl_replica_t *r, int objective, int kind,
+                         const void *context, pl_error_t *err)
 {
+    json_t *into = (json_t *)context;
+    const char *key = pl_schedule_names[kind].state;
+    const pl_module_objective_t *table = r->objective[objective].table;
+    const pl_instance_t *component = &r->objective[objective].schedule[kind];
     const pl_scheduler_ops_t *scheduler = component->ops;
     if (!scheduler->save)
         return PL_OK;
@@ -131,46 +183,42 @@ static int schedule_save(const pl_instance_t *component, const char *name, json_
     pl_text_free(saved);
     if (!value)
         return err->code;
-    return json_object_set_new(into, name, value) == 0 ? PL_OK : pl_no_memory(err);
+    if (table && !json_object_get(into, key))
+        json_object_set_new(into, key, json_object());
+    json_t *in = table ? json_object_get(into, key) : into;
+    return json_object_set_new(in, table ? table->name : key, value) == 0
+               ? PL_OK
+               : pl_no_memory(err);
 }
 
 int pl_replica_save_schedule(const pl_replica_t *r, json_t *into, pl_error_t *err)
 {
-    if (r->objectives && !r->objective[0].table)
-        return schedule_save(&r->objective[0].scheduler, "schedule", into, err);
-    json_t *by_objective = json_object();
-    int code = by_objective ? PL_OK : pl_no_memory(err);
-    for (int k = 0; k < r->objectives && code == PL_OK; k++)
-        code = schedule_save(&r->objective[k].scheduler, r->objective[k].table->name,
-                             by_objective, err);
-    if (code == PL_OK && json_object_size(by_objective)
-        && json_object_set(into, "schedule", by_objective) != 0)
-        code = pl_no_memory(err);
-    json_decref(by_objective);
+    return schedules_visit(r, schedule_save, into, err);
+}
+
+static int schedule_restore(const pl_replica_t *r, int objective, int kind,
+                            const void *from, pl_error_t *err)
+{
+    const json_t *all = json_object_get(from, pl_schedule_names[kind].state);
+    const pl_module_objective_t *table = r->objective[objective].table;
+    const pl_instance_t *component = &r->objective[objective].schedule[kind];
+    const pl_scheduler_ops_t *scheduler = component->ops;
+    const json_t *value = table ? json_object_get(all, table->name) : all;
+    if (!scheduler->restore)
+        return PL_OK;
+    if (!value)
+        return pl_fail(err, PL_EFORMAT, "the checkpoint has no state of schedule \"%s\"",
+                       scheduler->name);
+    char *saved = pl_json_write(value, PL_JSON_COMPACT);
+    const int code = saved ? scheduler->restore(component->self, saved, err)
+                           : pl_no_memory(err);
+    pl_text_free(saved);
     return code;
 }
 
 int pl_replica_restore_schedule(pl_replica_t *r, const json_t *from, pl_error_t *err)
 {
-    const json_t *all = json_object_get(from, "schedule");
-    int code = PL_OK;
-    for (int k = 0; k < r->objectives && code == PL_OK; k++) {
-        const pl_module_objective_t *objective = r->objective[k].table;
-        const pl_instance_t *component = &r->objective[k].scheduler;
-        const pl_scheduler_ops_t *scheduler = component->ops;
-        const json_t *value = objective ? json_object_get(all, objective->name) : all;
-        if (!scheduler->restore)
-            continue;
-        if (!value)
-            return pl_fail(err, PL_EFORMAT,
-                           "the checkpoint has no state of schedule \"%s\"",
-                           scheduler->name);
-        char *saved = pl_json_write(value, PL_JSON_COMPACT);
-        code = saved ? scheduler->restore(component->self, saved, err)
-                     : pl_no_memory(err);
-        pl_text_free(saved);
-    }
-    return code;
+    return schedules_visit(r, schedule_restore, from, err);
 }
 
 /* ---- rates that are set in the middle of a run ---- */
@@ -203,22 +251,6 @@ int pl_replica_set_rate(void *self, pl_call_t *call, const pl_body_t *body,
     return pl_fail(err, PL_EINVAL,
                    "no optimizer \"%s\": the module's first objective is \"%s\"",
                    msg->optimizer, r->objectives ? r->objective[0].table->name : "");
-}
-
-double pl_replica_rate(pl_replica_t *r, int objective, const pl_train_batch_t *msg)
-{
-    pl_replica_rate_t *rate = &r->objective[objective].rate;
-    const pl_optimizer_t *optimizer = r->objective[objective].optimizer;
-    const double scheduled = pl_replica_lr_factor(r, objective, msg),
-                 factor =
-                     rate->aim
-                     / (scheduled * pl_optimizer_lr(optimizer, optimizer->group_count));
-    const bool is_due = msg->global_step % (uint64_t)r->objective[objective].every == 0;
-    if (rate->aims && is_due && isfinite(factor)) {
-        rate->aims = false;
-        rate->factor = factor;
-    }
-    return scheduled * rate->factor;
 }
 
 /* ---- in checkpoints: {"rates": [[factor, aim or null], …]}, one for each objective

@@ -244,9 +244,9 @@ static int optimizer_fill(pl_replica_t *r, const pl_objective_state_t *o,
     size_t count = PL_STEP_SCALARS;
     pl_optimizer_t *optimizer = r->objective[o->objective].optimizer;
     memset(scalars, 0, PL_STEP_SCALARS * sizeof *scalars);
-    if (!isnan(o->momentum) && pl_optimizer_cycle(optimizer, o->momentum, err) < 0)
+    if (pl_optimizer_schedule(optimizer, &o->scheduled, err) < 0)
         return err->code;
-    pl_optimizer_scalars(optimizer, o->lr_factor, ++r->objective[o->objective].sent,
+    pl_optimizer_scalars(optimizer, o->scheduled.lr, ++r->objective[o->objective].sent,
                          scalars);
     scalars[PL_SCALAR_AVERAGE] = o->inflight->average_share;
     while (count && scalars[count - 1] == 0)
@@ -486,11 +486,8 @@ int pl_replica_train(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
         r->objective[k].made = r->objective[k].sent = (msg->global_step - 1)
                                                       / (uint64_t)r->objective[k].every;
     for (int k = 0; k < r->objectives; k++)
-        f->objective[k] =
-            (pl_objective_state_t){.inflight = f,
-                                   .objective = k,
-                                   .lr_factor = pl_replica_rate(r, k, msg),
-                                   .momentum = pl_replica_momentum(r, k, msg)};
+        f->objective[k] = (pl_objective_state_t){
+            .inflight = f, .objective = k, .scheduled = pl_replica_scheduled(r, k, msg)};
     if (r->objectives > 1)                                  /* not all are due */
         memset(f->metrics, 0, pl_metrics_count(r) * sizeof *f->metrics);
     *pipeline->last = f;

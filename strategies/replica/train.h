@@ -190,7 +190,8 @@ typedef struct pl_objective_state {
     int objective;                          /* index into pl_replica_t.objective */
     pl_objective_stages_t stages;           /* see above */
     int collectives_begun;                  /* in-graph collectives of forward_backward */
-    double lr_factor, momentum, norm, loss;
+    pl_scheduled_t scheduled;
+    double norm, loss;
     double scaling[2];                     /* factor of the loss, steps that it skipped */
 } pl_objective_state_t;
 

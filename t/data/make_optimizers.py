@@ -14,14 +14,22 @@ SHAPES = {"w1": (3, 4), "b1": (5,), "b2": (2,), "w2": (2, 3, 2), "w3": (6, 2, 1,
 STEPS = 200
 
 
-def steps(make, clip=0.0, average=None, when=None, schedule=None):
-    """where 200 steps end; with a function for torch's AveragedModel, where their average does"""
+def steps(make, clip=0.0, average=None, when=None, schedule=None, values=None):
+    """where 200 steps end; with a function for torch's AveragedModel, where their average does; values: of each step,
+    as factors on those of the groups"""
     tensors = [torch.tensor(wave(int(torch.Size(s).numel()), k)).view(s).requires_grad_()
                for k, s in enumerate(SHAPES.values())]
     optimizer = make(tensors)
     scheduler = schedule(optimizer) if schedule else None
     averaged = AveragedModel(nn.ParameterList(tensors), avg_fn=average) if when else None
+    first = [dict(group) for group in optimizer.param_groups]
     for step in range(STEPS):
+        for group, own in zip(optimizer.param_groups, first):
+            for name, factor in (values or {}).items():
+                if name == "beta1":
+                    group["betas"] = own["betas"][0] * factor(step), own["betas"][1]
+                else:
+                    group[name] = own[name] * factor(step)
         for k, t in enumerate(tensors):
             t.grad = torch.tensor(wave(t.numel(), 10 * step + k)).view(t.shape) / 8 + t.detach() / 4
         if clip:
@@ -39,6 +47,13 @@ def groups(tensors, decay):
             {"params": [t for t in tensors if t.dim() < 2], "weight_decay": 0}]
 
 
+def ramp(start, end, length):
+    return lambda step: start + (end - start) * min(step / length, 1)
+
+
+# A momentum that rises, and a weight decay that falls: "ramp"
+MOMENTUM, BETA1 = ({name: ramp(0.25, 1, 100)} for name in ("momentum", "beta1"))
+DECAY = {"weight_decay": ramp(2, 0.5, 150)}
 O = torch.optim
 OPTIMIZERS = {
     "sgd": steps(lambda p: O.SGD(p, lr=0.1)),
@@ -99,6 +114,25 @@ OPTIMIZERS = {
                               schedule=lambda o: O.lr_scheduler.OneCycleLR(o, 0.01, STEPS)),
     "rmsprop, one_cycle": steps(lambda p: O.RMSprop(p, lr=0.01), schedule=lambda o: O.lr_scheduler.OneCycleLR(
         o, 0.01, STEPS, three_phase=True, base_momentum=0.5)),
+    "sgd, scheduled": steps(lambda p: O.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1), values=MOMENTUM | DECAY),
+    "sgd, nesterov, scheduled": steps(lambda p: O.SGD(p, lr=0.1, momentum=0.8, nesterov=True), values=MOMENTUM),
+    "sgd, groups, scheduled": steps(lambda p: O.SGD([
+        {"params": [p[0], p[3], p[4]], "momentum": 0.9}, {"params": [p[1]], "weight_decay": 0.2},
+        {"params": [p[2]]}], lr=0.1, momentum=0.5), values=MOMENTUM | DECAY),
+    "adam, scheduled": steps(lambda p: O.Adam(p, lr=0.01, weight_decay=0.1), values=BETA1 | DECAY),
+    "adamw, scheduled": steps(lambda p: O.AdamW(p, lr=0.01, weight_decay=0.1), values=BETA1 | DECAY),
+    "adamw, matrices, scheduled": steps(lambda p: O.AdamW(groups(p, 0.1), lr=0.01), values=DECAY),
+    "adamax, scheduled": steps(lambda p: O.Adamax(p, lr=0.01, weight_decay=0.1), values=BETA1 | DECAY),
+    "radam, scheduled": steps(lambda p: O.RAdam(p, lr=0.01, weight_decay=0.1, decoupled_weight_decay=True),
+                              values=BETA1 | DECAY),
+    "rmsprop, scheduled": steps(lambda p: O.RMSprop(p, lr=0.01, momentum=0.8, weight_decay=0.1),
+                                values=MOMENTUM | DECAY),
+    "lion, scheduled": steps(lambda p: Lion(p, lr=2**-7, weight_decay=0.1), values=BETA1 | DECAY),
+    "adagrad, scheduled": steps(lambda p: O.Adagrad(p, lr=0.1, weight_decay=0.1), values=DECAY),
+    "nadam, scheduled": steps(lambda p: O.NAdam(p, lr=0.01, weight_decay=0.1), values=DECAY),
+    "adafactor, scheduled": steps(lambda p: O.Adafactor(p, lr=0.01, eps=(2**-23, 1e-3), weight_decay=0.1),
+                                  values=DECAY),
+    "muon, scheduled": steps(lambda p: Muon(p, lr=2**-6, weight_decay=0.1), values=MOMENTUM | DECAY),
     "muon, as adam": steps(lambda p: Muon(p, adam_lr=0.01, least=99)),
 }
 print("{\n" + ",\n".join(json.dumps(k) + ": " + json.dumps(v) for k, v in OPTIMIZERS.items()) + "\n}")

@@ -27,9 +27,9 @@ def factors(make):
         scheduler.step()
 
 
-def momenta(**options):
+def momenta(make=None, **options):
     optimizer = O.SGD([torch.zeros(1, requires_grad=True)], lr=1.0, momentum=0.9)
-    scheduler = L.OneCycleLR(optimizer, 1.0, STEPS, **options)
+    scheduler = make(optimizer) if make else L.OneCycleLR(optimizer, 1.0, STEPS, **options)
     for step in range(STEPS):
         yield rounded(optimizer.param_groups[0]["momentum"])
         optimizer.step()
@@ -118,6 +118,20 @@ SCHEDULES = {
     "warmup_stable_decay, cosine": factors(joined((flat, 150), (lambda o: L.CosineAnnealingLR(o, 50), 50))),
     "warmup_stable_decay, sqrt": factors(joined(
         (flat, 160), (lambda o: L.LambdaLR(o, lambda k: 1 - math.sqrt(k / 40)), 40))),
+    "ramp": factors(lambda o: L.LinearLR(o, 0.25, 0.75, 80)),
+    "ramp, constant": factors(joined((lambda o: L.ConstantLR(o, 0.3, 1000), 50), (flat, 150))),
+    "ramp, cosine": factors(lambda o: L.LambdaLR(o, lambda k: 1 - 0.5 * (1 + math.cos(math.pi * min(k, 150) / 150)) / 2)),
+    "sequential": factors(joined(rise(30), (lambda o: L.CosineAnnealingLR(o, 100, 0.1), 100),
+                                 (lambda o: L.StepLR(o, 15, 0.5), 70))),
+    "sequential, nested": factors(joined(
+        (lambda o: L.ExponentialLR(o, 0.95), 40), (lambda o: L.PolynomialLR(o, 60, 2.0), 60),
+        (lambda o: L.CosineAnnealingWarmRestarts(o, 10, 2), 100))),
+    "sequential, momentum": momenta(joined((lambda o: L.ExponentialLR(o, 0.97), 50),
+                                           (lambda o: L.OneCycleLR(o, 1.0, 100), 100), (flat, 50))),
+    "chained": factors(lambda o: L.ChainedScheduler([L.LinearLR(o, 0.1, 1.0, 40), L.ExponentialLR(o, 0.98),
+                                                     L.StepLR(o, 60, 0.5)])),
+    "chained, multi_step": factors(lambda o: L.ChainedScheduler([L.MultiStepLR(o, [50, 120], 0.3),
+                                                               L.PolynomialLR(o, 200, 1.0)])),
     "metrics": [figure(k) for k in range(STEPS)],
     "reduce_on_plateau": plateau(map(figure, range(STEPS)), factor=0.5, patience=5),
     "reduce_on_plateau, more is better": plateau(map(figure, range(STEPS)), mode="max", factor=0.9, patience=2),

@@ -35,12 +35,13 @@ class Muon(torch.optim.Optimizer):
 
     def __init__(self, params, lr=0.02, momentum=0.95, nesterov=True, rounds=5, weight_decay=0.0, adam_lr=3e-4,
                  least=0):
-        super().__init__(params, {})
-        self.o = lr, momentum, nesterov, rounds, weight_decay, adam_lr, least
+        super().__init__(params, dict(momentum=momentum, weight_decay=weight_decay))
+        self.o = lr, nesterov, rounds, adam_lr, least
 
     @torch.no_grad()
     def step(self):
-        lr, momentum, nesterov, rounds, decay, adam_lr, least = self.o
+        lr, nesterov, rounds, adam_lr, least = self.o
+        momentum, decay = (self.param_groups[0][name] for name in ("momentum", "weight_decay"))
         for p in self.param_groups[0]["params"]:
             s = self.state[p]
             s["t"] = s.get("t", 0) + 1

@@ -96,7 +96,7 @@ typedef unsigned long long uint64_t;
 #define pl_bits_of(x) __float_as_uint(x)
 #define pl_float_of(bits) __uint_as_float(bits)
 #endif
-#define STEP_SCALARS 67
+#define STEP_SCALARS 113
 
 /* ---- Types in memory: element i of x as a number, and a number as element i ----
  *
