@@ -17,6 +17,7 @@ typedef struct mlp {
     double dropout;
     pl_reals_t class_weights;
     double target_mean, target_factor;
+    pl_reals_t target_means, target_factors;
     int64_t classes, outputs, ignore_index, category_values, embedding;
 } mlp_t;
 
@@ -43,6 +44,9 @@ static const pl_option_t mlp_options[] = {
     PL_FLOAT(mlp_t, target_mean, "\"auto\"", "-1e300..1e300",
              "values are learnt as (value - target_mean) * target_factor"),
     PL_FLOAT(mlp_t, target_factor, "\"auto\"", "0..", "0: values are learnt as they are"),
+    PL_REALS(mlp_t, target_means, "\"auto\"", "-1e300..1e300",
+             "the same for several targets, which may repeat: a number for each"),
+    PL_REALS(mlp_t, target_factors, "\"auto\"", "0..", "a number for each; []: none"),
     PL_INT(mlp_t, category_values, "\"auto\"", "0..",
            "number of different whole numbers in the field c, the categories; 0: none"),
     PL_INT(mlp_t, embedding, "8", "1..", "numbers that stand for a category"),
@@ -115,9 +119,31 @@ static void find_labels(pl_graph_t *g, const mlp_t *m, pl_node_t logits, pl_node
     log_metrics(g, m, PL_TASK_LABELS, logits, y);
 }
 
+/* Values [B, values] of several targets that repeat, in their unit or from it. */
+static pl_node_t rescale_each(pl_graph_t *g, const mlp_t *m, pl_node_t x, bool back)
+{
+    const int count = m->target_factors.count;
+    const pl_shape_t shape = pl_shape_of(g, x);
+    double factor[sizeof m->target_factors.value / sizeof(double)];
+    if (count != m->target_means.count || shape.dim[shape.rank - 1] % count)
+        pl_graph_fail(g, PL_EINVAL,
+                      "target_means and target_factors need a number for each of the "
+                      "%d targets",
+                      count);
+    for (int k = 0; k < count; k++)
+        factor[k] = back ? 1 / m->target_factors.value[k] : m->target_factors.value[k];
+    const pl_node_t mean = pl_vector(g, m->target_means.value, count),
+                    by = pl_vector(g, factor, count);
+    x = pl_reshape(g, x, PL_SHAPE(-1, count));
+    x = back ? pl_add(g, pl_mul(g, x, by), mean) : pl_mul(g, pl_sub(g, x, mean), by);
+    return pl_reshape(g, x, shape);
+}
+
 /* Values in the unit of the targets. */
 static pl_node_t unscale(pl_graph_t *g, const mlp_t *m, pl_node_t x)
 {
+    if (m->target_factors.count)
+        return rescale_each(g, m, x, true);
     if (!(m->target_factor > 0))
         return x;
     return pl_add(g, pl_mul(g, x, pl_scalar(g, 1 / m->target_factor)),
@@ -129,7 +155,9 @@ static void fit_values(pl_graph_t *g, const mlp_t *m, pl_node_t x, pl_node_t y)
 {
     const pl_node_t value = unscale(g, m, x);
     pl_node_t samples, scaled = y;
-    if (m->target_factor > 0)
+    if (m->target_factors.count)
+        scaled = rescale_each(g, m, y, false);
+    else if (m->target_factor > 0)
         scaled = pl_mul(g, pl_sub(g, y, pl_scalar(g, m->target_mean)),
                         pl_scalar(g, m->target_factor));
     if (m->class_weights.count)

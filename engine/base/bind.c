@@ -35,6 +35,8 @@ static json_t *choose(const pl_option_t *option, const json_t *object,
                                || option->type == PL_OPTION_FLOAT;
         if (!value && is_number && pl_option_may_be_zero(option))
             return json_integer(0);
+        if (!value && option->type == PL_OPTION_REALS)
+            return json_array();
         if (!value) {
             pl_fail(err, PL_EINVAL,
                     "needs \"%s\", which the data does not provide (%s): "

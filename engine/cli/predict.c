@@ -135,7 +135,8 @@ static void predict_progress(cli_session_t *session, const pl_progress_t *now)
 
 /* ---- answers for data ---- */
 
-/* An output [samples, per_sample, classes]; classes is its last axis. */
+/* An output [samples, per_sample, classes]; classes is its last axis. An output that is
+ * called "value" has numbers: there is one class. */
 typedef struct scores {
     const float *data;
     int64_t samples, per_sample, classes;
@@ -148,9 +149,10 @@ static scores_t scores_of(const pl_result_tensor_t *output)
                        .samples = shape->dim[0],
                        .per_sample = 1,
                        .classes = 1};
-    for (int axis = 1; axis < shape->rank - 1; axis++)
+    const bool is_value = !strcmp(output->name, "value");
+    for (int axis = 1; axis < shape->rank - !is_value; axis++)
         scores.per_sample *= shape->dim[axis];
-    if (shape->rank > 1)
+    if (shape->rank > 1 && !is_value)
         scores.classes = shape->dim[shape->rank - 1];
     return scores;
 }

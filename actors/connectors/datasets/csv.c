@@ -79,6 +79,22 @@ static const pl_option_t csv_options[] = {
             "rows have it (tf-idf)"),
     PL_INT(csv_dataset_t, terms, "1000", "1..100000",
            "most words and pairs of words that are features, for each column of texts"),
+    PL_INT(csv_dataset_t, window, "0", "0..100000",
+           "of a time series: rows of a sample, to predict the rows behind them; 0: each "
+           "row is a sample"),
+    PL_INT(csv_dataset_t, horizon, "1", "1..100000",
+           "rows behind a window whose targets are predicted, all at once"),
+    PL_INT(csv_dataset_t, stride, "1", "1..", "rows from one window to the next"),
+    PL_TEXT(csv_dataset_t, covariates, "\"\"", NULL,
+            "columns that are known in advance, by name or number, such as holidays: a "
+            "window has them up to the last row that is predicted"),
+    PL_TEXT(csv_dataset_t, time, "\"\"", NULL,
+            "column of numbers or dates that must rise from row to row of a time series; "
+            "it is no feature"),
+    PL_BOOL(
+        csv_dataset_t, overlap, "false",
+        "windows of the validation part may begin in the training part, but what they "
+        "predict may not"),
     PL_BOOL(csv_dataset_t, standardize, "true",
             "scale each number to mean 0 and deviation 1"),
     PL_OPTIONS_END,
@@ -260,18 +276,58 @@ static int csv_read_others(csv_dataset_t *csv, pl_error_t *err)
                 return csv_wrong_cell(csv, row, column, "a finite number", err);
             csv->other[row * csv->other_columns + csv->use[column]] = (float)value;
         }
-    for (int64_t row = 0; csv->kind == TARGET_VALUE && row < csv->rows; row++)
+    for (int64_t row = 0; csv->kind == TARGET_VALUE && !csv->window && row < csv->rows;
+         row++)
         if (!isfinite((float)csv->y[row]))
             return csv_wrong_cell(csv, row, csv->column, "a float32", err);
     return PL_OK;
 }
 
+/* The scale of values to predict: measured in the rows to train on, or read. */
+static int csv_find_scale(csv_dataset_t *csv, const pl_data_split_t *split,
+                          const json_t *data_info, pl_error_t *err)
+{
+    const json_t *means = json_object_get(data_info, TARGET_MEANS),
+                 *factors = json_object_get(data_info, TARGET_FACTORS);
+    const bool learns = !data_info && csv->standardize && csv->kind == TARGET_VALUE;
+    for (int k = 0; k < csv->targets && !learns; k++)
+        csv->scales[k] =
+            (pl_moments_t){json_number_value(json_array_get(means, (size_t)k)),
+                           json_number_value(json_array_get(factors, (size_t)k))};
+    csv->scale =
+        (pl_moments_t){json_number_value(json_object_get(data_info, TARGET_MEAN)),
+                       json_number_value(json_object_get(data_info, TARGET_FACTOR))};
+    if (learns && csv->targets > 1)
+        return csv_windows_scale(csv, split, err);
+    if (learns)
+        csv->scale = csv_measure(csv, split, csv->y, 0);
+    return PL_OK;
+}
+
 /* ---- The data set ---- */
+
+/* The scales of several targets; consumes the data info. */
+static char *csv_scales_add(const csv_dataset_t *csv, char *data_info)
+{
+    json_t *means = json_array(), *factors = json_array();
+    for (int k = 0; k < csv->targets; k++) {
+        means = pl_json_append(means, json_real(csv->scales[k].mean));
+        factors = pl_json_append(factors, json_real(csv->scales[k].factor));
+    }
+    char *text = means ? pl_json_write(means, PL_JSON_COMPACT) : NULL;
+    data_info = pl_data_info_add(&data_info, TARGET_MEANS, &text);
+    text = factors ? pl_json_write(factors, PL_JSON_COMPACT) : NULL;
+    data_info = pl_data_info_add(&data_info, TARGET_FACTORS, &text);
+    json_decref(means);
+    json_decref(factors);
+    return data_info;
+}
 
 /* {"classes": 3, "shape": [4], "columns": {…}, …} */
 static char *csv_data_info(const csv_dataset_t *csv, pl_error_t *err)
 {
-    const pl_shape_t shape = PL_SHAPE(csv->features);
+    const pl_shape_t shape = csv->window ? PL_SHAPE(csv->window, csv->features)
+                                         : PL_SHAPE(csv->features);
     char *made = pl_dataset_data_info(csv->classes, &shape), *text;
     json_t *recipes = NULL;
     if (csv_recipes(csv, &recipes, err) != PL_OK) {
@@ -301,8 +357,11 @@ static char *csv_data_info(const csv_dataset_t *csv, pl_error_t *err)
         text = pl_text("%.17g", csv->scale.factor);
         made = pl_data_info_add(&made, TARGET_FACTOR, &text);
     }
+    if (csv->targets > 1 && csv->scales[0].factor > 0)
+        made = csv_scales_add(csv, made);
     if (csv->standardize)
-        made = pl_moments_add(&made, csv->moments, csv->features);
+        made = pl_moments_add(&made, csv->moments,
+                              csv->features * (int)(csv->window ? csv->window : 1));
     if (!made)
         pl_no_memory(err);
     return made;
@@ -325,11 +384,14 @@ static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t
     if (!code && csv->table.rows == 0 && !may_be_empty)
         code = pl_fail(err, PL_EFORMAT, "%s: there is nothing below the header",
                        csv->path);
+    if (!code && csv->window)
+        code = csv_windows_begin(csv, err);
     if (!code)
         code = csv_find_uses(csv, data_info, request->stage, err);
     if (!code)
         code = csv_find_recipes(csv, data_info, err);
-    if (!code)
+    csv->rows = csv->table.rows;
+    if (!code && !csv->window)
         csv_drop_rows(csv);
     if (!code && csv->rows == 0 && !may_be_empty)
         code = pl_fail(err, PL_EFORMAT,
@@ -340,16 +402,16 @@ static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t
         code = csv_find_target(csv, data_info, err);
     if (!code && *csv->groups && request->val_split > 0)
         code = csv_number_groups(csv, err);
-    if (!code && !data_info)
+    if (!code && csv->window)
+        code = csv_windows_split(csv, request, &split, err);
+    else if (!code && !data_info)
         code = csv_find_split(csv, request, &split, err);
-    if (!code && !data_info && csv->standardize && csv->kind == TARGET_VALUE)
-        csv->scale = csv_measure(csv, &split, csv->y, 0);
-    else
-        csv->scale =
-            (pl_moments_t){json_number_value(json_object_get(data_info, TARGET_MEAN)),
-                           json_number_value(json_object_get(data_info, TARGET_FACTOR))};
+    if (!code)
+        code = csv_find_scale(csv, &split, data_info, err);
     if (!code)
         code = csv_prepare(csv, &split, data_info, err);
+    if (!code && csv->window)
+        code = csv_windows_shift(csv, err);
     if (!code && data_info)
         csv->names = json_incref(json_object_get(data_info, COLUMNS));
     else if (!code)
@@ -367,10 +429,15 @@ static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t
     json_decref(data_info);
     if (code)
         return code;
-    found.samples = csv->rows;
+    found.samples = csv->window ? csv->samples : csv->rows;
     found.group = csv->group;
-    pl_dataset_field(&found, "x", PL_F32, PL_SHAPE(csv->features));
-    if (csv->kind != TARGET_NONE)
+    found.ordered = csv->window > 0;
+    pl_dataset_field(&found, "x", PL_F32,
+                     csv->window ? PL_SHAPE(csv->window, csv->features)
+                                 : PL_SHAPE(csv->features));
+    if (csv->window && csv->kind == TARGET_VALUE && csv_windows_outputs(csv) > 1)
+        pl_dataset_field(&found, "y", PL_F32, PL_SHAPE(csv_windows_outputs(csv)));
+    else if (csv->kind != TARGET_NONE)
         pl_dataset_field(&found, "y", csv->kind == TARGET_CLASS ? PL_I64 : PL_F32,
                          (pl_shape_t){0});
     if (csv->indexes)
@@ -396,9 +463,14 @@ static int csv_read(const void *self, const pl_read_request_t *request,
                     void *const field[], pl_error_t *err)
 {
     const csv_dataset_t *csv = self;
-    int code = pl_dataset_check(csv->path, request, csv->rows, err);
+    int code = pl_dataset_check(csv->path, request,
+                                csv->window ? csv->samples : csv->rows, err);
     if (code)
         return code;
+    if (csv->window) {
+        csv_windows_read(csv, request, field);
+        return PL_OK;
+    }
     copy_rows(request, *field++, csv->x, csv->features, csv->features, sizeof *csv->x);
     for (int i = 0; i < request->count && csv->kind == TARGET_CLASS; i++)
         ((int64_t *)*field)[i] = (int64_t)csv->y[request->index[i]];

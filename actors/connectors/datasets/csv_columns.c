@@ -148,6 +148,8 @@ static int csv_use_by_position(csv_dataset_t *csv, pl_error_t *err)
                       : *csv->used     ? FOR_NOTHING
                                        : FOR_FEATURE;
     int code = csv_mark(csv, "groups", csv->groups, FOR_NOTHING, err);
+    if (!code && csv->window)
+        code = csv_mark(csv, "time", csv->time, FOR_NOTHING, err);
     if (!code)
         code = csv_mark(csv, "features", csv->used, FOR_FEATURE, err);
     if (!code)

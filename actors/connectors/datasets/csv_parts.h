@@ -1,6 +1,6 @@
 /* csv_parts.h - the table that csv.c (the data set), csv_columns.c (the uses of columns),
- * csv_target.c (the target), csv_recipe.c (how columns become numbers) and csv_words.c
- * (free texts) share */
+ * csv_target.c (the target), csv_recipe.c (how columns become numbers), csv_words.c (free
+ * texts) and csv_windows.c (windows over time series) share */
 #ifndef PL_DATASETS_CSV_PARTS_H
 #define PL_DATASETS_CSV_PARTS_H
 
@@ -22,6 +22,11 @@
  * mlp learn that, and predict y. */
 #define TARGET_MEAN "target_mean"
 #define TARGET_FACTOR "target_factor"
+/* The same of several columns, each a list. */
+#define TARGET_MEANS "target_means"
+#define TARGET_FACTORS "target_factors"
+/* Columns that windows predict. */
+#define CSV_TARGETS 16
 
 /* The words of the option "target", and the type that was found. */
 typedef enum csv_target {
@@ -83,6 +88,14 @@ typedef struct csv_dataset {
     csv_missing_t missing;
     pl_texts_t others;                                     /* "weight": "column,column" */
     int64_t skip_lines, label, ignore_index, rare, terms;
+    int64_t window, horizon, stride;                       /* rows; window 0: none */
+    const char *covariates, *time;                         /* of windows, columns  [""] */
+    bool overlap;
+    int targets;                                            /* columns to predict */
+    int target_column[CSV_TARGETS];
+    pl_moments_t scales[CSV_TARGETS];                       /* of each */
+    int64_t first, samples;                                 /* row of the first window;
+                                                               windows */
     bool standardize;
     pl_csv_t table;                                         /* while it is opened */
     int64_t rows;
@@ -111,7 +124,8 @@ typedef struct csv_dataset {
                                                          0: no values */
     float *x;                                         /* [rows, features] */
     int64_t *index;                                   /* [rows, indexes]: "c" */
-    double *y;                                        /* [rows]  [no target] */
+    double *y;                                        /* [rows], of windows [rows,
+                                                         targets]  [no target] */
 } csv_dataset_t;
 
 /* One line for the run, not for each rank. */
@@ -177,6 +191,26 @@ pl_moments_t csv_measure(const csv_dataset_t *csv, const pl_data_split_t *split,
 
 /* The recipes for the data info; NULL with PL_OK: all columns are plain numbers. */
 int csv_recipes(const csv_dataset_t *csv, json_t **recipes_p, pl_error_t *err);
+
+/* ---- csv_windows.c ---- */
+
+/* Checks the options of windows, and takes the columns to predict from the fields. */
+int csv_windows_begin(csv_dataset_t *csv, pl_error_t *err);
+/* Finds the windows of the request's share, reads their targets, and sets the split to
+ * the rows that are not trained on. */
+int csv_windows_split(csv_dataset_t *csv, const pl_data_request_t *request,
+                      pl_data_split_t *split, pl_error_t *err);
+/* Measures the scales of the targets. */
+int csv_windows_scale(csv_dataset_t *csv, const pl_data_split_t *split, pl_error_t *err);
+/* Makes the prepared features of covariates those of later rows. */
+int csv_windows_shift(csv_dataset_t *csv, pl_error_t *err);
+/* Fills gaps in a series, NAN, along a line; those at an end with the nearest number. */
+void csv_fill_gaps(double *value, int64_t count);
+
+/* Numbers to predict. */
+int64_t csv_windows_outputs(const csv_dataset_t *csv);
+void csv_windows_read(const csv_dataset_t *csv, const pl_read_request_t *request,
+                      void *const field[]);
 
 /* ---- csv_words.c ---- */
 

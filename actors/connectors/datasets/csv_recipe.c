@@ -20,8 +20,7 @@
 #define CATEGORIES_MAX 1000
 #define CATEGORIES_FEW 10
 
-static const char *const kind_words[] = {"number", "category", "date", "text",
-                                         "words"};
+static const char *const kind_words[] = {"number", "category", "date", "text", "words"};
 static const char *const order_words[] = {"year first", "day first", "month first"};
 
 /* ---- Kinds ---- */
@@ -266,6 +265,8 @@ static int read_numbers(const csv_dataset_t *csv, int k, double *value, pl_error
             && !pl_csv_number(&csv->table, row, column, &value[row]))
             return csv_wrong_cell(csv, row, column, "a finite number", err);
     }
+    if (csv->window && csv->missing != MISSING_ERROR)
+        csv_fill_gaps(value, csv->rows);
     return PL_OK;
 }
 
@@ -514,7 +515,9 @@ static int csv_layout(csv_dataset_t *csv, pl_error_t *err)
     csv->x = pl_alloc_array(values, sizeof *csv->x);
     csv->index = pl_alloc_array(((size_t)csv->rows + 1) * (size_t)csv->indexes + 1,
                                 sizeof *csv->index);
-    csv->moments = pl_alloc_array((size_t)csv->features, sizeof *csv->moments);
+    const int windows = csv->window ? (int)csv->window : 1;
+    csv->moments = pl_alloc_array((size_t)csv->features,
+                                  (size_t)windows * sizeof *csv->moments);
     if (!csv->x || !csv->index || !csv->moments)
         return pl_no_memory(err);
     memset(csv->x, 0, values * sizeof *csv->x);
@@ -531,12 +534,13 @@ static int read_moments(csv_dataset_t *csv, const json_t *data_info, pl_error_t 
                        "%s: the training data was not standardized: set "
                        "\"standardize\": false",
                        csv->path);
-    if (json_array_size(known) != (size_t)csv->features)
+    const size_t rows = csv->window ? (size_t)csv->window : 1;
+    if (json_array_size(known) != (size_t)csv->features * rows)
         return pl_fail(err, PL_EINVAL,
-                       "%s: %d feature%s, but the training data had %zu: check the "
-                       "options target and label",
-                       csv->path, csv->features, pl_plural(csv->features),
-                       json_array_size(known));
+                       "%s: %zu feature%s, but the training data had %zu: check the "
+                       "options target, label and window",
+                       csv->path, (size_t)csv->features * rows,
+                       pl_plural(csv->features * (int64_t)rows), json_array_size(known));
     const int bad = pl_moments_read(known, csv->moments);
     return bad < 0 ? PL_OK
                    : pl_fail(err, PL_EFORMAT,
@@ -586,6 +590,8 @@ int csv_prepare(csv_dataset_t *csv, const pl_data_split_t *split, const json_t *
         }
         at += recipe->width;
     }
+    for (int64_t k = csv->features; !code && k < csv->features * csv->window; k++)
+        csv->moments[k] = csv->moments[k % csv->features];  /* each row of a window */
     pl_free(value);
     return code;
 }

@@ -11,8 +11,8 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#include "actors/connectors/datasets/csv_parts.h"
 #include "actors/connectors/datasets/pictures.h"
+#include "actors/connectors/datasets/propose_parts.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_path.h"
@@ -21,32 +21,13 @@
 
 #define STEPS 4000
 
-/* What a column of a table contains. */
-typedef struct table_column {
-    csv_kind_t kind;
-    int64_t filled;                              /* cells */
-    int64_t distinct;                            /* up to DISTINCT_MAX */
-    int64_t blanks;                              /* in all cells */
-    bool whole;                                  /* all are whole numbers */
-    bool counts;                                 /* each is one more than the one above */
-    bool unused;
-} table_column_t;
-
 #define DISTINCT_MAX 1001
 
 /* Blanks in a text of some words; fewer are in names and addresses, whose words say
  * little. */
 #define SENTENCE 5
 
-typedef struct proposal {
-    json_t *run, *reasons;                                  /* NULL: out of memory */
-    csv_dataset_t csv;
-    table_column_t *column;
-    int target;
-} proposal_t;
-
-static PL_PRINTF(3, 4) void give_reason(proposal_t *p, const char *key,
-                                        const char *format, ...)
+void propose_reason(proposal_t *p, const char *key, const char *format, ...)
 {
     char text[600];
     va_list args;
@@ -58,7 +39,7 @@ static PL_PRINTF(3, 4) void give_reason(proposal_t *p, const char *key,
 }
 
 /* Sets "section.key" of the run; consumes value. */
-static void set(proposal_t *p, const char *path, json_t *value)
+void propose_set(proposal_t *p, const char *path, json_t *value)
 {
     if (p->run && pl_json_set_path(p->run, path, value, NULL) == PL_OK)
         return;
@@ -74,7 +55,7 @@ static bool ends_with(const char *path, const char *end)
 
 /* ---- Columns ---- */
 
-static const char *name_of(const proposal_t *p, int column, char text[static 24])
+const char *propose_name(const proposal_t *p, int column, char text[static 24])
 {
     const char *name = p->csv.table.name ? p->csv.table.name[column] : "";
     snprintf(text, 24, "%d", column);
@@ -86,19 +67,28 @@ static int look_at(proposal_t *p, int column, pl_error_t *err)
     const pl_csv_t *table = &p->csv.table;
     csv_recipe_t recipe;
     table_column_t *c = &p->column[column];
-    double number, last = NAN;
+    double number = NAN, last = NAN, step = 0;
     json_t *seen = json_object();
     int code = csv_find_kind(&p->csv, column, &recipe, err);
     if (code || !seen) {
         json_decref(seen);
         return code ? code : pl_no_memory(err);
     }
-    *c = (table_column_t){.kind = recipe.kind, .whole = true, .counts = true};
+    *c = (table_column_t){
+        .kind = recipe.kind, .whole = true, .counts = true, .rises = true, .steps = true};
     for (int64_t row = 0; row < table->rows; row++) {
         const char *cell = pl_csv_cell(table, row, column);
         const bool is_number = pl_csv_number(table, row, column, &number);
         c->whole = c->whole && (!*cell || (is_number && number == floor(number)));
         c->counts = c->counts && is_number && (row == 0 || number == last + 1);
+        const bool is_time = is_number
+                             || (recipe.kind == KIND_DATE
+                                 && pl_date(cell, recipe.order, &number));
+        c->rises = c->rises && is_time && (row == 0 || number > last);
+        c->first = row == 0 ? number : c->first;
+        step = row == 1 ? number - last : step;
+        c->steps = c->rises && c->steps
+                   && (row < 2 || fabs(number - last - step) <= 1e-6 * fabs(step));
         last = number;
         c->filled += *cell != '\0';
         for (const char *at = strchr(cell, ' '); at; at = strchr(at + 1, ' '))
@@ -146,7 +136,8 @@ static int find_target(proposal_t *p, const char *wanted, pl_error_t *err)
                            p->column[k].kind == KIND_DATE
                                ? "dates"
                                : "too many different texts for classes");
-        give_reason(p, "data.fields", "The target is \"%.100s\", as requested.", wanted);
+        propose_reason(p, "data.fields", "The target is \"%.100s\", as requested.",
+                       wanted);
         return PL_OK;
     }
     if (wanted)
@@ -156,10 +147,10 @@ static int find_target(proposal_t *p, const char *wanted, pl_error_t *err)
         for (int k = 0; k < table->columns; k++)
             if (!strcasecmp(table->name[k], usual[i]) && can_be_target(p, k)) {
                 p->target = k;
-                give_reason(p, "data.fields",
-                            "The target is \"%.100s\", a usual name for one; "
-                            "--target NAME chooses another column.",
-                            table->name[k]);
+                propose_reason(p, "data.fields",
+                               "The target is \"%.100s\", a usual name for one; "
+                               "--target NAME chooses another column.",
+                               table->name[k]);
                 return PL_OK;
             }
     for (p->target = table->columns - 1; p->target >= 0; p->target--)
@@ -170,10 +161,10 @@ static int find_target(proposal_t *p, const char *wanted, pl_error_t *err)
                        "%s: no column can be the target: each has dates, free texts or "
                        "one value",
                        p->csv.path);
-    give_reason(p, "data.fields",
-                "The target is the last column that can be one, \"%.100s\"; --target "
-                "NAME chooses another.",
-                name_of(p, p->target, text));
+    propose_reason(p, "data.fields",
+                   "The target is the last column that can be one, \"%.100s\"; --target "
+                   "NAME chooses another.",
+                   propose_name(p, p->target, text));
     return PL_OK;
 }
 
@@ -223,7 +214,7 @@ static void find_unused(proposal_t *p, bool classes)
     char list[1000] = "", text[24];
     for (int k = 0; k < table->columns; k++) {
         table_column_t *c = &p->column[k];
-        const char *name = name_of(p, k, text), *dash = strrchr(name, '_');
+        const char *name = propose_name(p, k, text), *dash = strrchr(name, '_');
         const size_t length = strlen(name);
         const bool is_id = c->kind == KIND_NUMBER && c->whole && c->distinct > 20
                            && (c->distinct == c->filled || c->distinct == DISTINCT_MAX)
@@ -242,43 +233,45 @@ static void find_unused(proposal_t *p, bool classes)
             continue;
         c->unused = true;
         sprintf(list + strlen(list), "%s%s", *list ? "," : "", name);
-        give_reason(p, "data.ignore", "\"%.100s\" is left out: it %s.", name, why);
+        propose_reason(p, "data.ignore", "\"%.100s\" is left out: it %s.", name, why);
     }
     if (*list)
-        set(p, "data.ignore", json_string(list));
+        propose_set(p, "data.ignore", json_string(list));
 }
 
 /* ---- A table ---- */
 
 /* The number of rows sets the size of batches and epochs. */
-static void propose_training(proposal_t *p, int64_t samples, bool stops)
+void propose_training(proposal_t *p, int64_t samples, bool stops)
 {
     const int64_t train = samples * 4 / 5;
     const int batch = train < 2000 ? 32 : train < 20000 ? 128 : 512;
     const int64_t steps = (train + batch - 1) / batch;
     int64_t epochs = STEPS / (steps ? steps : 1);
     epochs = epochs > 100 ? 100 : epochs < 5 ? 5 : epochs;
-    set(p, "data.val_split", json_real(0.2));
-    set(p, "data.batch_size", json_integer(batch));
-    set(p, "optimizer",
-        json_pack("{s:s, s:f, s:f}", "name", "adamw", "lr", 0.002, "weight_decay", 0.01));
-    set(p, "scheduler", json_pack("{s:s}", "name", "cosine"));
-    set(p, "trainer.max_epochs", json_integer(epochs));
-    give_reason(p, "data.val_split", "A fifth of the %lld rows is for validation.",
-                (long long)samples);
-    give_reason(p, "trainer.max_epochs", "%lld step%s of %d rows are an epoch.",
-                (long long)steps, pl_plural(steps), batch);
+    propose_set(p, "data.val_split", json_real(0.2));
+    propose_set(p, "data.batch_size", json_integer(batch));
+    propose_set(p, "optimizer",
+                json_pack("{s:s, s:f, s:f}", "name", "adamw", "lr", 0.002, "weight_decay",
+                          0.01));
+    propose_set(p, "scheduler", json_pack("{s:s}", "name", "cosine"));
+    propose_set(p, "trainer.max_epochs", json_integer(epochs));
+    propose_reason(p, "data.val_split", "A fifth of the %lld rows is for validation.",
+                   (long long)samples);
+    propose_reason(p, "trainer.max_epochs", "%lld step%s of %d rows are an epoch.",
+                   (long long)steps, pl_plural(steps), batch);
     if (!stops)
         return;
     const int patience = epochs > 20 ? 20 : 5;
-    set(p, "callbacks",
-        json_pack("[{s:s, s:s, s:i}, {s:s, s:s, s:b, s:b}]", "name", "early_stopping",
-                  "monitor", "val_loss", "patience", patience, "name", "model_checkpoint",
-                  "monitor", "val_loss", "restore_best", true, "verbose", false));
-    give_reason(p, "trainer.max_epochs",
-                "Training ends after %d epochs without a better val_loss. The weights "
-                "and metrics of the run are those of the best epoch.",
-                patience);
+    propose_set(p, "callbacks",
+                json_pack("[{s:s, s:s, s:i}, {s:s, s:s, s:b, s:b}]", "name",
+                          "early_stopping", "monitor", "val_loss", "patience", patience,
+                          "name", "model_checkpoint", "monitor", "val_loss",
+                          "restore_best", true, "verbose", false));
+    propose_reason(p, "trainer.max_epochs",
+                   "Training ends after %d epochs without a better val_loss. The weights "
+                   "and metrics of the run are those of the best epoch.",
+                   patience);
 }
 
 static void propose_target(proposal_t *p, bool classes)
@@ -287,19 +280,20 @@ static void propose_target(proposal_t *p, bool classes)
     const table_column_t *target = &p->column[p->target];
     char text[24];
     if (table->name)
-        set(p, "data.fields", json_pack("{s:s}", "y", name_of(p, p->target, text)));
+        propose_set(p, "data.fields",
+                    json_pack("{s:s}", "y", propose_name(p, p->target, text)));
     else
-        set(p, "data.label", json_integer(p->target));
-    set(p, "data.target", json_string(classes ? "class" : "value"));
+        propose_set(p, "data.label", json_integer(p->target));
+    propose_set(p, "data.target", json_string(classes ? "class" : "value"));
     if (classes)
-        give_reason(p, "data.target", "It has %lld different %s, so they are classes.",
-                    (long long)target->distinct,
-                    target->kind == KIND_NUMBER ? "whole numbers" : "texts");
+        propose_reason(p, "data.target", "It has %lld different %s, so they are classes.",
+                       (long long)target->distinct,
+                       target->kind == KIND_NUMBER ? "whole numbers" : "texts");
     else
-        give_reason(p, "data.target",
-                    "It has many different numbers, so they are values.");
+        propose_reason(p, "data.target",
+                       "It has many different numbers, so they are values.");
     if (classes)
-        set(p, "data.stratify", json_true());
+        propose_set(p, "data.stratify", json_true());
 }
 
 static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
@@ -320,16 +314,16 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
     if (code)
         return code;
     const char delimiter[] = {table->format.delimiter, '\0'};
-    set(p, "data.name", json_string("csv"));
-    set(p, "data.path", json_string(p->csv.path));
+    propose_set(p, "data.name", json_string("csv"));
+    propose_set(p, "data.path", json_string(p->csv.path));
     if (ends_with(p->csv.path, ".jsonl") || ends_with(p->csv.path, ".ndjson"))
-        give_reason(p, "data.name", "JSON Lines: %lld objects with %d fields.",
-                    (long long)table->rows, table->columns);
+        propose_reason(p, "data.name", "JSON Lines: %lld objects with %d fields.",
+                       (long long)table->rows, table->columns);
     else if (pl_is_sqlite(p->csv.path))
-        give_reason(p, "data.name", "A SQLite table of %lld rows and %d columns.",
-                    (long long)table->rows, table->columns);
+        propose_reason(p, "data.name", "A SQLite table of %lld rows and %d columns.",
+                       (long long)table->rows, table->columns);
     else
-        give_reason(
+        propose_reason(
             p, "data.name",
             "A table of %lld rows and %d columns with %s between fields, %s header.",
             (long long)table->rows, table->columns,
@@ -342,6 +336,11 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
         return code;
     const table_column_t *y = &p->column[p->target];
     const bool classes = y->kind == KIND_CATEGORY || (y->whole && y->distinct <= 10);
+    const int time = classes ? -1 : propose_find_time(p);
+    if (time >= 0) {
+        propose_series(p, time);
+        return PL_OK;
+    }
     propose_target(p, classes);
     find_unused(p, classes);
     for (int k = 0; k < table->columns; k++) {
@@ -351,35 +350,36 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
         if (c->unused || c->kind == KIND_TEXT || c->filled == table->rows)
             continue;
         if (!with_empty++)
-            snprintf(first, sizeof first, "%.90s", name_of(p, k, text));
+            snprintf(first, sizeof first, "%.90s", propose_name(p, k, text));
         empty += table->rows - c->filled;
     }
-    set(p, "data.missing", json_string(with_empty ? "category" : "median"));
+    propose_set(p, "data.missing", json_string(with_empty ? "category" : "median"));
     if (with_empty)
-        give_reason(p, "data.missing",
-                    "%lld cells of %d column%s are empty, such as in \"%s\": the mean "
-                    "stands there, and a further feature says so.",
-                    (long long)empty, with_empty, pl_plural(with_empty), first);
+        propose_reason(p, "data.missing",
+                       "%lld cells of %d column%s are empty, such as in \"%s\": the mean "
+                       "stands there, and a further feature says so.",
+                       (long long)empty, with_empty, pl_plural(with_empty), first);
     else
-        give_reason(p, "data.missing",
-                    "No cell is empty; in other files the median stands for such cells.");
+        propose_reason(
+            p, "data.missing",
+            "No cell is empty; in other files the median stands for such cells.");
     if (categories)
-        give_reason(p, "data.name",
-                    "%d column%s of texts: each value is a feature of its own.",
-                    categories, pl_plural(categories));
+        propose_reason(p, "data.name",
+                       "%d column%s of texts: each value is a feature of its own.",
+                       categories, pl_plural(categories));
     if (texts) {
-        set(p, "data.texts", json_string("words"));
-        give_reason(p, "data.texts",
-                    "%d column%s of sentences: the most frequent words and pairs of "
-                    "words are features.",
-                    texts, pl_plural(texts));
+        propose_set(p, "data.texts", json_string("words"));
+        propose_reason(p, "data.texts",
+                       "%d column%s of sentences: the most frequent words and pairs of "
+                       "words are features.",
+                       texts, pl_plural(texts));
     }
-    give_reason(p, "module.name", "A network of two hidden layers predicts %s.",
-                classes ? "the class" : "the value");
-    set(p, "module",
-        json_pack("{s:s, s:[i,i], s:f}", "name", "mlp", "hidden",
-                  table->rows < 1000 ? 64 : 128, table->rows < 1000 ? 32 : 64, "dropout",
-                  table->rows < 20000 ? 0.1 : 0.0));
+    propose_reason(p, "module.name", "A network of two hidden layers predicts %s.",
+                   classes ? "the class" : "the value");
+    propose_set(p, "module",
+                json_pack("{s:s, s:[i,i], s:f}", "name", "mlp", "hidden",
+                          table->rows < 1000 ? 64 : 128, table->rows < 1000 ? 32 : 64,
+                          "dropout", table->rows < 20000 ? 0.1 : 0.0));
     propose_training(p, table->rows, true);
     return PL_OK;
 }
@@ -439,21 +439,24 @@ static int propose_arrays(proposal_t *p, const char *path, const char *target,
     const bool whole = y.dtype == PL_U8 || y.dtype == PL_I32 || y.dtype == PL_I64;
     if (!code) {
         const long long samples = (long long)x.shape.dim[0];
-        set(p, "data",
-            json_pack("{s:s, s:s, s:s}", "name", "npy", "x", x_path, "y", y_path));
-        give_reason(p, "data.name", "Arrays of NumPy with %lld samples.", samples);
-        give_reason(p, "data.y",
-                    whole ? "The target has whole numbers, so they are classes; floats "
-                            "would be values."
-                          : "The target has floats, so they are values.");
-        give_reason(p, "module.name", "A network of two hidden layers predicts %s.",
-                    whole ? "the class" : "the value");
-        give_reason(p, "module.norm",
-                    "Arrays come as they are, so layers are normalised within a sample.");
-        set(p, "module",
-            json_pack("{s:s, s:[i,i], s:s}", "name", "mlp", "hidden",
-                      samples < 1000 ? 64 : 128, samples < 1000 ? 32 : 64, "norm",
-                      "layer"));
+        propose_set(p, "data",
+                    json_pack("{s:s, s:s, s:s}", "name", "npy", "x", x_path, "y",
+                              y_path));
+        propose_reason(p, "data.name", "Arrays of NumPy with %lld samples.", samples);
+        propose_reason(p, "data.y",
+                       whole
+                           ? "The target has whole numbers, so they are classes; floats "
+                             "would be values."
+                           : "The target has floats, so they are values.");
+        propose_reason(p, "module.name", "A network of two hidden layers predicts %s.",
+                       whole ? "the class" : "the value");
+        propose_reason(
+            p, "module.norm",
+            "Arrays come as they are, so layers are normalised within a sample.");
+        propose_set(p, "module",
+                    json_pack("{s:s, s:[i,i], s:s}", "name", "mlp", "hidden",
+                              samples < 1000 ? 64 : 128, samples < 1000 ? 32 : 64, "norm",
+                              "layer"));
         propose_training(p, samples, true);
     }
     pl_array_release(&x);
@@ -483,44 +486,46 @@ static int propose_folder(proposal_t *p, const char *path, pl_error_t *err)
                                "%s is a folder without train-images-idx3-ubyte, so "
                                "it is read as pictures in folders of classes",
                                path);
-    set(p, "callbacks",
-        json_pack("[{s:s, s:s, s:b, s:b}]", "name", "model_checkpoint", "monitor",
-                  "val_loss", "restore_best", true, "verbose", false));
-    give_reason(p, "trainer.max_epochs",
-                "The weights and metrics of the run are those of the epoch with the best "
-                "val_loss.");
+    propose_set(p, "callbacks",
+                json_pack("[{s:s, s:s, s:b, s:b}]", "name", "model_checkpoint", "monitor",
+                          "val_loss", "restore_best", true, "verbose", false));
+    propose_reason(
+        p, "trainer.max_epochs",
+        "The weights and metrics of the run are those of the epoch with the best "
+        "val_loss.");
     if (!is_idx)
         return PL_OK;
-    set(p, "data",
-        json_pack("{s:s, s:s, s:f, s:i}", "name", "idx", "path", path, "val_split", 0.1,
-                  "batch_size", 128));
-    set(p, "module", json_pack("{s:s}", "name", "cnn"));
-    set(p, "optimizer", json_pack("{s:s, s:f}", "name", "adamw", "lr", 0.001));
-    set(p, "scheduler", json_pack("{s:s}", "name", "cosine"));
-    set(p, "trainer.max_epochs", json_integer(5));
-    give_reason(p, "data.name",
-                "A folder with images and labels in the format of MNIST.");
-    give_reason(p, "module.name", "A convolutional network predicts the class.");
+    propose_set(p, "data",
+                json_pack("{s:s, s:s, s:f, s:i}", "name", "idx", "path", path,
+                          "val_split", 0.1, "batch_size", 128));
+    propose_set(p, "module", json_pack("{s:s}", "name", "cnn"));
+    propose_set(p, "optimizer", json_pack("{s:s, s:f}", "name", "adamw", "lr", 0.001));
+    propose_set(p, "scheduler", json_pack("{s:s}", "name", "cosine"));
+    propose_set(p, "trainer.max_epochs", json_integer(5));
+    propose_reason(p, "data.name",
+                   "A folder with images and labels in the format of MNIST.");
+    propose_reason(p, "module.name", "A convolutional network predicts the class.");
     return PL_OK;
 }
 
 static void propose_text(proposal_t *p, const char *path)
 {
     const bool is_tokens = ends_with(path, ".bin");
-    set(p, "data",
-        json_pack("{s:s, s:s, s:s, s:f, s:i}", "name", "text", "path", path, "vocabulary",
-                  is_tokens ? "numbers" : "char", "val_split", 0.1, "batch_size", 32));
-    set(p, "module", json_pack("{s:s}", "name", "gpt"));
-    set(p, "optimizer", json_pack("{s:s, s:f}", "name", "adamw", "lr", 0.001));
-    set(p, "trainer.max_epochs", json_integer(1));
-    give_reason(p, "data.name",
-                is_tokens ? "Tokens, as nanoGPT and llm.c write them."
-                          : "A text: each character is a token.");
-    give_reason(p, "module.name",
-                is_tokens
-                    ? "A small language model."
-                    : "A small language model; paceline predict --prompt continues a "
-                      "text.");
+    propose_set(p, "data",
+                json_pack("{s:s, s:s, s:s, s:f, s:i}", "name", "text", "path", path,
+                          "vocabulary", is_tokens ? "numbers" : "char", "val_split", 0.1,
+                          "batch_size", 32));
+    propose_set(p, "module", json_pack("{s:s}", "name", "gpt"));
+    propose_set(p, "optimizer", json_pack("{s:s, s:f}", "name", "adamw", "lr", 0.001));
+    propose_set(p, "trainer.max_epochs", json_integer(1));
+    propose_reason(p, "data.name",
+                   is_tokens ? "Tokens, as nanoGPT and llm.c write them."
+                             : "A text: each character is a token.");
+    propose_reason(p, "module.name",
+                   is_tokens
+                       ? "A small language model."
+                       : "A small language model; paceline predict --prompt continues a "
+                         "text.");
 }
 
 char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
@@ -534,6 +539,8 @@ char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
                             .from_table = "",
                             .query = "",
                             .groups = "",
+                            .covariates = "",
+                            .time = "",
                             .missing_values = CSV_MISSING_VALUES,
                             .skip_lines = -1}};
     struct stat status;

@@ -1,0 +1,43 @@
+/* propose_parts.h - what propose.c and propose_series.c share */
+#ifndef PL_DATASETS_PROPOSE_PARTS_H
+#define PL_DATASETS_PROPOSE_PARTS_H
+
+#include "actors/connectors/datasets/csv_parts.h"
+
+/* What a column of a table contains. */
+typedef struct table_column {
+    csv_kind_t kind;
+    int64_t filled;                           /* cells */
+    int64_t distinct;                         /* up to a limit */
+    int64_t blanks;                           /* in all cells */
+    bool whole;                               /* all are whole numbers */
+    bool counts;                              /* each is one more than the one above */
+    bool rises, steps;                        /* all numbers or dates rise; by the same */
+    double first;                             /* number */
+    bool unused;
+} table_column_t;
+
+typedef struct proposal {
+    json_t *run, *reasons;                                  /* NULL: out of memory */
+    csv_dataset_t csv;
+    table_column_t *column;
+    int target;
+} proposal_t;
+
+/* The reason of a key, "section.key". */
+PL_PRINTF(3, 4)
+void propose_reason(proposal_t *p, const char *key, const char *format, ...);
+/* Sets "section.key" of the run; consumes value. */
+void propose_set(proposal_t *p, const char *path, json_t *value);
+/* The name of a column for the run file, or its number. */
+const char *propose_name(const proposal_t *p, int column, char text[static 24]);
+/* Batches, epochs, optimizer, and with `stops` the callbacks. */
+void propose_training(proposal_t *p, int64_t samples, bool stops);
+
+/* The column of time, if the table is a time series of a few columns of numbers; -1: it
+ * is none. */
+int propose_find_time(const proposal_t *p);
+/* Windows over the series, to predict the target. */
+void propose_series(proposal_t *p, int time);
+
+#endif
