@@ -471,7 +471,7 @@ static void csv_tells_classes_from_values(void)
        "whole labels are classes");
     is_text(rig.info.data_info,
             "{\"classes\": 3, \"shape\": [2], \"columns\": {\"x\":[\"a\",\"b\"],"
-            "\"y\":[\"c\"]}}",
+            "\"y\":[\"c\"]}, \"class_share\": 0.3333}",
             "data info");
     rig_read(&rig, INDEX(2, 0));
     ok(((float *)rig.field[0])[0] == 3 && ((float *)rig.field[0])[1] == 10

@@ -225,6 +225,35 @@ a_time_series_gets_windows() {
     refused 2 'the order of the samples matters, so they have no folds' fit tides.json --set data.folds=3 --set data.fold=0
 }
 
+a_poor_result_has_its_reason() {
+    awk 'BEGIN { srand(4); print "a,b,y"; for (k = 0; k < 600; k++) print rand() "," rand() "," (rand() < 0.2 ? "rare" : "usual") }' >noise.csv
+    try "$paceline" fit noise.csv
+    like "$err" 'val_acc is 0.[0-9]+, but the most frequent class is 0.[78][0-9]* of the samples' "classes by chance"
+    awk 'BEGIN { srand(4); print "a,b,y"; for (k = 0; k < 100; k++) print rand() "," rand() "," rand() }' >values.csv
+    try "$paceline" fit values.csv --set trainer.max_epochs=3
+    like "$err" 'val_r2 is .*: the predictions are (no|hardly) better than the mean of the targets' "values by chance"
+    like "$err" 'the run had 9 steps: train longer' "after few steps"
+    put_passengers
+    rm -f passengers.json
+    try "$paceline" fit passengers.csv --set trainer.max_epochs=10
+    is "$(grep -c 'better than' <<<"$err")" 0 "a good result needs none"
+    rm -f passengers.json
+}
+
+texts_without_a_header_are_rows() {
+    awk 'BEGIN { for (k = 0; k < 60; k++) printf "%s\tthe %s day of the year %d is over%s\n", k % 2 ? "good" : "bad",
+        k % 2 ? "fine" : "awful", k, k % 3 ? " at last" : "" }' >days.tsv
+    try "$paceline" init days.tsv
+    like "$out" 'A table of 60 rows and 2 columns with tabs between fields, without a header' "all lines are rows"
+    like "$(<days.json)" '"header": "no"' "so says the run file"
+    sed -i '1s/.*/kind\tmessage/' days.tsv
+    try "$paceline" init days.tsv --output with.json
+    like "$out" 'A table of 59 rows .* with a header' "names are names"
+    like "$(<with.json)" '"header": "yes"' "and the option is there to change"
+}
+
+run a_poor_result_has_its_reason trains
+run texts_without_a_header_are_rows
 run a_table_gets_a_run_file_with_reasons
 run a_time_series_gets_windows trains
 run fit_learns_from_a_table_alone trains

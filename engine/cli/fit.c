@@ -70,6 +70,55 @@ static void show_best(const pl_result_t *result)
     pl_text_free(path);
 }
 
+/* Why a result is poor: it is no better than an answer that is always the same, and the
+ * run was short, or had few samples, or learnt them by heart. */
+static void show_doubts(const cli_session_t *session, const pl_result_t *result)
+{
+    enum { FEW_STEPS = 100, FEW_SAMPLES = 200 };
+    double r2, accuracy, train, val;
+    char number[24], other[24];
+    json_t *data_info = cli_weights_data_info(result->run_dir);
+    const double share = json_number_value(json_object_get(data_info, "class_share"));
+    bool poor = false;
+    json_decref(data_info);
+    if (pl_result_metric(result, "val_r2", &r2) && r2 < 0.05) {
+        poor = true;
+        cli_note("val_r2 is %s: the predictions are %s than the mean of the targets",
+                 cli_number(r2, 4, number), r2 > 0 ? "hardly better" : "no better");
+    }
+    if (pl_result_metric(result, "val_acc", &accuracy) && share > 0
+        && accuracy <= share + 0.01) {
+        poor = true;
+        cli_note("val_acc is %s, but the most frequent class is %s of the samples: the "
+                 "predictions are hardly better than that class alone",
+                 cli_number(accuracy, 4, number), cli_number(share, 4, other));
+    }
+    if (!poor)
+        return;
+    char *size = pl_options_get(session->options, "data.batch_size");
+    const double samples = (double)result->global_step
+                           / (result->epoch ? result->epoch : 1)
+                           * (size ? atof(size) : 0);
+    pl_text_free(size);
+    const bool compares = pl_result_metric(result, "train_loss", &train)
+                          && pl_result_metric(result, "val_loss", &val);
+    if (result->global_step < FEW_STEPS)
+        cli_note("the run had %llu steps: train longer, with more trainer.max_epochs",
+                 (unsigned long long)result->global_step);
+    else if (samples < FEW_SAMPLES)
+        cli_note(
+            "about %.0f samples to train on are few: data.folds measures how much the "
+            "result varies",
+            samples);
+    else if (compares && val > 2 * train)
+        cli_note(
+            "val_loss is much larger than train_loss: the network learns its samples "
+            "by heart; try more module.dropout or fewer module.hidden");
+    else
+        cli_note("what the features say about the target is little, or has another form "
+                 "than this module can learn");
+}
+
 /* The folder of checkpoints is empty if none could be written. */
 static bool is_empty_folder(const char *run_dir, const char *name)
 {
@@ -220,6 +269,8 @@ static int fit_done(cli_session_t *session, const pl_result_t *result)
         cli_show_metrics(result, "train_");
         show_end(result, session->signal);
         show_best(result);
+        if (!session->signal && *result->run_dir)
+            show_doubts(session, result);
     }
     if (!*result->run_dir)
         return CLI_DONE;

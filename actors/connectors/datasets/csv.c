@@ -167,6 +167,21 @@ static bool is_json_lines(const char *path)
     return false;
 }
 
+/* Whether a text of the first line, which was taken as names, occurs again below it, in a
+ * table without numbers: then it is a row. */
+static bool names_recur(const pl_csv_t *table)
+{
+    bool recurs = false;
+    double number;
+    for (int64_t row = 0; row < table->rows; row++)
+        for (int k = 0; k < table->columns; k++) {
+            if (pl_csv_number(table, row, k, &number))
+                return false;
+            recurs |= !strcmp(pl_csv_cell(table, row, k), table->name[k]);
+        }
+    return recurs;
+}
+
 int csv_load(csv_dataset_t *csv, pl_error_t *err)
 {
     static const char points[] = {PL_CSV_FIND, '.', ','};
@@ -187,6 +202,15 @@ int csv_load(csv_dataset_t *csv, pl_error_t *err)
         code = pl_jsonl_load(csv->path, pl_file_limit(), &csv->table, err);
     else if (!code)
         code = pl_csv_load(csv->path, pl_file_limit(), &format, &csv->table, err);
+    if (!code && csv->table.start && csv->header == PL_CSV_AUTO && csv->table.name
+        && names_recur(&csv->table)) {
+        csv_log(csv, PL_LOG_INFO,
+                "the first line is a row, because a text of it occurs again below; "
+                "\"header\": \"yes\" makes it the names of the columns");
+        pl_csv_release(&csv->table);
+        format.header = PL_CSV_NO;
+        code = pl_csv_load(csv->path, pl_file_limit(), &format, &csv->table, err);
+    }
     if (code)
         return code;
     const pl_csv_t *table = &csv->table;
@@ -347,6 +371,10 @@ static char *csv_data_info(const csv_dataset_t *csv, pl_error_t *err)
         made = pl_data_info_add(&made, more[k].key, &text);
     }
     json_decref(recipes);
+    if (csv->class_share > 0) {
+        text = pl_text("%.4f", csv->class_share);
+        made = pl_data_info_add(&made, CLASS_SHARE, &text);
+    }
     if (csv->indexes) {
         text = pl_text("%lld", (long long)csv->index_values);
         made = pl_data_info_add(&made, CATEGORY_VALUES, &text);

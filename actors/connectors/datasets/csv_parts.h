@@ -15,6 +15,8 @@
 #define COLUMNS "columns"
 #define RECIPES "prepare"
 #define CLASS_NAMES "class_names"
+/* The share of the most frequent class among the rows: what a constant answer reaches. */
+#define CLASS_SHARE "class_share"
 /* The number of different values of the field "c". */
 #define CATEGORY_VALUES "category_values"
 
@@ -114,6 +116,7 @@ typedef struct csv_dataset {
     int width[PL_FIELDS];                             /* columns of each other field */
     float *other;                                     /* [rows, other_columns] */
     int64_t classes;                                  /* 0: no classes */
+    double class_share;                               /* of the largest class */
     json_t *class_names;                              /* list  [numbers from 0] */
     json_t *places;                                   /* name -> column, while it is
                                                          opened */

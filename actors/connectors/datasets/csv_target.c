@@ -278,6 +278,22 @@ int csv_find_target(csv_dataset_t *csv, const json_t *data_info, pl_error_t *err
                    (long long)csv->ignore_index);
 }
 
+static int csv_measure_classes(csv_dataset_t *csv, pl_error_t *err)
+{
+    int64_t largest = 0;
+    int64_t *count = pl_alloc_array((size_t)csv->classes + 1, sizeof *count);
+    if (!count)
+        return pl_no_memory(err);
+    for (int64_t row = 0; row < csv->rows; row++)
+        if (!is_ignored(csv, csv->y[row])) {
+            const int64_t times = ++count[(int64_t)csv->y[row]];
+            largest = times > largest ? times : largest;
+        }
+    csv->class_share = csv->rows ? (double)largest / (double)csv->rows : 0;
+    pl_free(count);
+    return PL_OK;
+}
+
 /* The number of classes here or in the training data, whichever is larger. */
 int csv_count_classes(csv_dataset_t *csv, const pl_data_request_t *request,
                       const json_t *data_info, pl_error_t *err)
@@ -299,5 +315,6 @@ int csv_count_classes(csv_dataset_t *csv, const pl_data_request_t *request,
                                   largest < 0 ? -1 : (int64_t)labels.smallest, largest);
     int64_t known = json_integer_value(json_object_get(data_info, "classes"));
     csv->classes = known > largest + 1 ? known : largest + 1;
-    return PL_OK;
+    csv->class_share = json_number_value(json_object_get(data_info, CLASS_SHARE));
+    return data_info ? PL_OK : csv_measure_classes(csv, err);
 }

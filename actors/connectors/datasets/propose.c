@@ -331,6 +331,22 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
             : *delimiter == ' ' ? "blanks"
                                 : delimiter,
             table->name ? "with a" : "without a");
+    bool has_numbers = false;
+    for (int k = 0; k < table->columns; k++)
+        has_numbers |= p->column[k].kind == KIND_NUMBER;
+    if (!table->name) {
+        propose_set(p, "data.header", json_string("no"));
+        propose_reason(
+            p, "data.header",
+            "The first line is a row as the others; \"yes\" makes it the names "
+            "of the columns.");
+    } else if (!has_numbers && table->start) {
+        propose_set(p, "data.header", json_string("yes"));
+        propose_reason(
+            p, "data.header",
+            "There are only texts, and those of the first line do not occur "
+            "again: they are the names of the columns. \"no\" makes them a row.");
+    }
     code = find_target(p, target, err);
     if (code)
         return code;
