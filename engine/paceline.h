@@ -1594,6 +1594,31 @@ typedef struct pl_rotary_options {
 } pl_rotary_options_t;
 PL_API pl_node_t pl_rotary(pl_graph_t *g, pl_node_t x,
                            const pl_rotary_options_t *options);
+/* Recurrent layers: x [B, T, in] -> h after each step [B, T, hidden], or [B, T, 2 hidden]
+ * of both directions. Layer k has the parameters of torch.nn.LSTM, or GRU, under its
+ * names and in its order of gates: NAME.weight_ih_lk [4 hidden, in], or 3 hidden of a
+ * GRU, weight_hh_lk [4 hidden, hidden], bias_ih_lk and bias_hh_lk [4 hidden]; those of
+ * the other direction end in _reverse. options [NULL: all defaults]. h_n, c_n: the states
+ * behind the last step [layers * directions, B, hidden]  [not asked for]. */
+typedef struct pl_recurrent_options {
+    int layers;                /* each reads the result of the one before  [1] */
+    bool bidirectional;        /* also from the last step to the first */
+    bool no_bias;
+    double dropout;            /* of the result of each layer but the last, in training */
+    const pl_node_t *lengths;  /* int32 or int64 [B]: steps of each row, 0 to T. Behind
+                                  them the result is 0. A row ends at its last step, or
+                                  begins there backwards  [all have T] */
+    const pl_node_t *h0, *c0;  /* the states before the first step, as h_n and c_n have
+                                  them  [zeros] */
+} pl_recurrent_options_t;
+/* Hochreiter and Schmidhuber, "Long short-term memory", 1997, with forget gates. */
+PL_API pl_node_t pl_lstm(pl_graph_t *g, const char *name, pl_node_t x, int64_t hidden,
+                         const pl_recurrent_options_t *options, pl_node_t *h_n,
+                         pl_node_t *c_n);
+/* Cho et al., "Learning phrase representations", 2014, with the reset gate behind the
+ * product, as in cuDNN. There is no c0. */
+PL_API pl_node_t pl_gru(pl_graph_t *g, const char *name, pl_node_t x, int64_t hidden,
+                        const pl_recurrent_options_t *options, pl_node_t *h_n);
 /* The numbers as a constant, float32 [count]. */
 PL_API pl_node_t pl_vector(pl_graph_t *g, const double *values, int count);
 /* Cross entropy: logits [..., C], targets int32 or int64 [...]. Targets equal to

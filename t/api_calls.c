@@ -422,6 +422,26 @@ static pl_node_t draw_pool(void)
     }
 }
 
+static pl_node_t draw_recurrent(void)
+{
+    const pl_node_t lengths = a(), h0 = a(), c0 = a();
+    const pl_recurrent_options_t options = {
+        .layers = drawn_one_in(8) ? drawn_int() : drawn_below(4),
+        .bidirectional = drawn_one_in(2),
+        .no_bias = drawn_one_in(2),
+        .dropout = drawn_one_in(2) ? drawn_double() : 0,
+        .lengths = drawn_one_in(2) ? NULL : &lengths,
+        .h0 = drawn_one_in(4) ? &h0 : NULL,
+        .c0 = drawn_one_in(4) ? &c0 : NULL,
+    };
+    const pl_recurrent_options_t *given = drawn_one_in(4) ? NULL : &options;
+    pl_node_t h_n = a(), c_n = a(), *asked = drawn_one_in(2) ? NULL : &h_n;
+    if (drawn_one_in(2))
+        return pl_gru(g, any_name(), a(), any_size(), given, asked);
+    return pl_lstm(g, any_name(), a(), any_size(), given, asked,
+                   drawn_one_in(2) ? NULL : &c_n);
+}
+
 static pl_node_t draw_layer(void)
 {
     const pl_init_rule_t rule = any_rule();
@@ -448,7 +468,8 @@ static pl_node_t draw_layer(void)
                                     .no_bias = drawn_one_in(2),
                                     .no_weight = drawn_one_in(2)};
     const pl_norm_options_t *norms = drawn_one_in(2) ? NULL : &norm;
-    switch (drawn_below(14)) {
+    switch (drawn_below(15)) {
+    case 14: return draw_recurrent();
     case 13: return pl_rotary(g, a(), drawn_one_in(4) ? NULL : &rotary);
     case 9: return pl_layer_norm_with(g, any_name(), a(), norms);
     case 10: return pl_rms_norm(g, any_name(), a(), norms);

@@ -126,6 +126,24 @@ MISTAKE(pool_padding,
 MISTAKE(attention_alike, pl_attention(g, param(rig, "q", PL_SHAPE(1, 1, 4, 8)),
                                       param(rig, "k", PL_SHAPE(1, 1, 4, 8)),
                                       param(rig, "w", PL_SHAPE(1, 1, 5, 8)), NULL))
+MISTAKE(lstm_flat, pl_lstm(g, "r", pl_input(g, "x"), 8, NULL, NULL, NULL))
+MISTAKE(lstm_lengths,
+        pl_lstm(g, "r", param(rig, "s", PL_SHAPE(4, 3, 2)), 8,
+                &(pl_recurrent_options_t){.lengths = (pl_node_t[]){pl_input(g, "y")}},
+                NULL, NULL))
+MISTAKE(lstm_state,
+        pl_lstm(g, "r", param(rig, "s", PL_SHAPE(4, 3, 2)), 8,
+                &(pl_recurrent_options_t){
+                    .layers = 2,
+                    .bidirectional = true,
+                    .c0 = (pl_node_t[]){param(rig, "c", PL_SHAPE(2, 4, 8))}},
+                NULL, NULL))
+MISTAKE(gru_units, pl_gru(g, "r", param(rig, "s", PL_SHAPE(4, 3, 2)), 0, NULL, NULL))
+MISTAKE(gru_layers, pl_gru(g, "r", param(rig, "s", PL_SHAPE(4, 3, 2)), 8,
+                           &(pl_recurrent_options_t){.layers = -1}, NULL))
+MISTAKE(gru_cell, pl_gru(g, "r", param(rig, "s", PL_SHAPE(4, 3, 2)), 8,
+                         &(pl_recurrent_options_t){.c0 = (pl_node_t[]){pl_input(g, "x")}},
+                         NULL))
 MISTAKE(dropout_one, pl_dropout(g, pl_input(g, "x"), 1))
 MISTAKE(targets, pl_cross_entropy(g, pl_reshape(g, pl_input(g, "x"), PL_SHAPE(128, 392)),
                                   pl_input(g, "y"), NULL)
@@ -179,6 +197,14 @@ static void every_mistake_has_its_error(void)
         {pool_padding, "max_pool takes a padding of up to half the kernel, got 2 and 2"},
         {attention_alike, "attention takes q .* and k and v .*, got \\[1, 1, 4, 8\\], .* "
                           "and \\[1, 1, 5, 8\\]"},
+        {lstm_flat, "r: lstm takes x \\[B, T, C\\] and 1 to 1048576 units, got \\[64, "
+                    "784\\] and 8"},
+        {lstm_lengths,
+         "r: lstm takes lengths int32 or int64 \\[4\\], got int64 \\[64\\]"},
+        {lstm_state, "r: lstm takes c0 \\[4, 4, 8\\], got \\[2, 4, 8\\]"},
+        {gru_units, "r: gru takes x .*, got \\[4, 3, 2\\] and 0"},
+        {gru_layers, "r: gru takes 1 to 64 layers and a dropout .*, got -1 and 0"},
+        {gru_cell, "r: gru has no c0: set h0 alone"},
         {dropout_one, "dropout takes a probability from 0 up to but not 1, got 1"},
         {targets, "cross_entropy takes logits \\[..., C\\] and targets \\[...\\], got "
                   "\\[128, 392\\] and \\[64\\]"},

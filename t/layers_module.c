@@ -116,6 +116,19 @@ static void gpt(pl_graph_t *g)
     classify(g, pl_linear(g, "3", x, 11));
 }
 
+/* The steps of two layers, read by a last one in both directions. */
+static void sequence(pl_graph_t *g)
+{
+    const pl_recurrent_options_t two = {.layers = 2, .dropout = 0.25},
+                                 both = {.bidirectional = true, .no_bias = true};
+    pl_node_t x = pl_embedding(g, "0", pl_input(g, "x"), 11, 8, pl_normal(1)), last;
+    x = pl_lstm(g, "1", x, 6, &two, NULL, NULL);
+    pl_gru(g, "2", x, 5, &both, &last);
+    last = pl_permute(g, pl_slice(g, last, 0, 0, 2), (int[]){1, 0, 2});
+    last = pl_reshape(g, last, PL_SHAPE(4, 10));
+    classify(g, pl_reshape(g, pl_linear(g, "3", last, 55), PL_SHAPE(4, 5, 11)));
+}
+
 static void norms(pl_graph_t *g)
 {
     pl_node_t x = pl_conv2d(g, "0", pl_input(g, "x"), 4,
@@ -234,6 +247,10 @@ static const struct {
      "{'layers': ['embedding 11 8 0.02', 'positions', {'residual': ['layer_norm', "
      "'attention 2 causal']}, 'linear auto'], 'classes': 11}",
      text, gpt},
+    {"recurrent layers",
+     "{'layers': ['embedding 11 8', 'lstm 6 layers=2 dropout=0.25', 'gru 5 bidirectional "
+     "last no_bias', 'linear 55', 'reshape 5 11'], 'classes': 11}",
+     text, sequence},
     {"operators of two inputs",
      "{'layers': ['keep a', 'linear 6', 'sub a', 'maximum a', 'linear auto'], "
      "'classes': 3}",
@@ -381,6 +398,9 @@ static void shapes_that_do_not_fit_name_the_layer(void)
          "^\"module.layers.1\", add a: no layer before this one is \"keep a\"$"},
         {"{'layers': ['attention 4'], 'classes': 3}",
          "attention takes x \\[B, T, C\\] with C a multiple of its 4 heads, got"},
+        {"{'layers': ['lstm 4 layers=2'], 'classes': 3}",
+         "^\"module.layers.0\", lstm 4 layers=2: lstm takes x \\[B, T, C\\] and .* "
+         "got \\[4, 6\\] and 4$"},
         {"{'layers': ['positions'], 'classes': 3}",
          "positions takes x \\[B, T, C\\], got"},
         {"{'layers': ['reshape 2 3', 'conv 3 3 groups=3'], 'classes': 3}",

@@ -474,6 +474,34 @@ static pl_node_t build_matmul(pl_graph_t *g, const operator_case_t *c)
     return pl_matmul(g, param(g, c, 0), param(g, c, 1), c->arg[0], c->arg[1]);
 }
 
+enum { GRU = 1, BOTH = 2, STATES = 4, PLAIN = 8, LAST = 16 };
+
+/* arg: units, flags, layers.  b and c are the states before the first step; with LAST y
+ * has the states behind the last step, too. */
+static pl_node_t build_recurrent(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_node_t x = param(g, c, 0);
+    const bool is_gru = c->arg[1] & GRU, has_states = c->arg[1] & STATES;
+    pl_node_t h0 = has_states ? param(g, c, 1) : x, c0 = is_gru ? h0 : x, part[3];
+    if (has_states && !is_gru)
+        c0 = param(g, c, 2);
+    const pl_node_t lengths = c->index.rank ? pl_input(g, "i") : x;
+    const pl_recurrent_options_t options = {.layers = (int)c->arg[2],
+                                            .bidirectional = c->arg[1] & BOTH,
+                                            .no_bias = c->arg[1] & PLAIN,
+                                            .lengths = c->index.rank ? &lengths : NULL,
+                                            .h0 = has_states ? &h0 : NULL,
+                                            .c0 = has_states && !is_gru ? &c0 : NULL};
+    const bool asks = c->arg[1] & LAST;
+    part[0] = is_gru ? pl_gru(g, "r", x, c->arg[0], &options, asks ? part + 1 : NULL)
+                     : pl_lstm(g, "r", x, c->arg[0], &options, asks ? part + 1 : NULL,
+                               asks ? part + 2 : NULL);
+    const int parts = !asks ? 1 : is_gru ? 2 : 3;
+    for (int k = 0; k < parts && parts > 1; k++)
+        part[k] = pl_flatten(g, part[k], 0);
+    return pl_concat(g, part, parts, 0);
+}
+
 static pl_node_t emit_params(pl_graph_t *g, const operator_case_t *c, pl_opcode_t code,
                              const pl_attr_t *attr)
 {
@@ -1415,6 +1443,35 @@ const operator_case_t operator_cases[] = {
     {CASE("batch_norm, of all ranks", norm_together, 1, S(6, 3)), .p = 0.1},
     {CASE("batch_norm, images, of all ranks", norm_together, 1, S(3, 2, 3, 4)),
      .p = 0.25},
+    {CASE("lstm", recurrent, 1, S(3, 5, 4)), .arg = {6}},
+    {CASE("lstm, lengths, last state", recurrent, 1, S(3, 5, 4)), .arg = {6, LAST},
+     .index = S(3), .classes = 6},
+    {CASE("lstm, both directions, lengths", recurrent, 1, S(3, 5, 3)),
+     .arg = {4, BOTH | LAST}, .index = S(3), .classes = 6, .narrow = true},
+    {CASE("lstm, two layers, first state", recurrent, 3, S(2, 3, 5), S(4, 2, 3),
+          S(4, 2, 3)),
+     .arg = {3, BOTH | STATES | LAST, 2}},
+    {CASE("lstm, both directions, lengths, first state", recurrent, 3, S(3, 5, 2),
+          S(2, 3, 5), S(2, 3, 5)),
+     .arg = {5, BOTH | STATES | LAST, 1}, .index = S(3), .classes = 6},
+    {CASE("lstm, no bias, one step", recurrent, 1, S(4, 1, 3)), .arg = {2, PLAIN}},
+    {CASE("lstm, 35 units", recurrent, 1, S(9, 3, 2)), .arg = {35}},
+    {CASE("gru", recurrent, 1, S(3, 5, 4)), .arg = {6, GRU}},
+    {CASE("gru, lengths, last state", recurrent, 1, S(3, 5, 4)), .arg = {6, GRU | LAST},
+     .index = S(3), .classes = 6},
+    {CASE("gru, both directions, lengths", recurrent, 1, S(3, 5, 3)),
+     .arg = {4, GRU | BOTH | LAST}, .index = S(3), .classes = 6, .narrow = true},
+    {CASE("gru, two layers, first state", recurrent, 2, S(2, 3, 5), S(4, 2, 3)),
+     .arg = {3, GRU | BOTH | STATES | LAST, 2}},
+    {CASE("gru, both directions, lengths, first state", recurrent, 2, S(3, 5, 2),
+          S(2, 3, 5)),
+     .arg = {5, GRU | BOTH | STATES | LAST, 1}, .index = S(3), .classes = 6},
+    {CASE("gru, no bias, one step", recurrent, 1, S(4, 1, 3)), .arg = {2, GRU | PLAIN}},
+    {CASE("gru, 35 units", recurrent, 1, S(9, 3, 2)), .arg = {35, GRU}},
+    {CASE("lstm, rows without steps", recurrent, 3, S(3, 4, 2), S(2, 3, 5), S(2, 3, 5)),
+     .arg = {5, BOTH | STATES | LAST, 1}, .index = S(3), .classes = 5},
+    {CASE("gru, rows without steps", recurrent, 2, S(3, 4, 2), S(2, 3, 5)),
+     .arg = {5, GRU | BOTH | STATES | LAST, 1}, .index = S(3), .classes = 5},
     {CASE("embedding", embedding, 1, S(5, 3)), .index = S(7), .classes = 5},
     {CASE("embedding, tokens", embedding, 1, S(4, 6)), .index = S(2, 3), .classes = 4},
     {CASE("embedding, int32", embedding, 1, S(4, 6)), .index = S(2, 3), .narrow = true,

@@ -193,6 +193,8 @@ static const char *const without_result[] = {
     "linear, relu, linear",
     "embedding, linear of its table",
     /* PyTorch has no operation for it */
+    "lstm, rows without steps",
+    "gru, rows without steps",
     "block_norms",
     "block_norms, wide",
     "block_norms, of one block",

@@ -59,6 +59,7 @@ extern const pl_prepare_t pl_prepare_moves[PL_OPCODES];
 extern const pl_prepare_t pl_prepare_products[PL_OPCODES];
 extern const pl_prepare_t pl_prepare_reductions[PL_OPCODES];
 extern const pl_prepare_t pl_prepare_rows[PL_OPCODES];
+extern const pl_prepare_t pl_prepare_steps[PL_OPCODES];
 
 /* An operator of a user, with its kernel. */
 int pl_prepare_apply(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err);

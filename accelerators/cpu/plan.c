@@ -99,7 +99,7 @@ static int prepare_unit(const cpu_compiler_t *c, const pl_builder_t *b, pl_exec_
     static const pl_prepare_t *const prepares[] = {pl_prepare_axes, pl_prepare_moves,
                                                    pl_prepare_products,
                                                    pl_prepare_reductions,
-                                                   pl_prepare_rows};
+                                                   pl_prepare_rows, pl_prepare_steps};
     const pl_op_t *op = &c->lowered.graph.op[from];
     char where[128];
     s->op = *op;

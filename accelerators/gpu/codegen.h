@@ -241,6 +241,7 @@ pl_view_t gpu_batches(pl_shape_t own, pl_shape_t all);
 /* The position of input k of a concat in the result. */
 pl_view_t gpu_concat_part(const gpu_codegen_t *t, const pl_op_t *concat, int k);
 bool gpu_print_attention(gpu_codegen_t *t, int op);
+bool gpu_print_recurrent(gpu_codegen_t *t, int op);
 bool gpu_print_user(gpu_codegen_t *t, int op);
 
 /* ---- codegen_unit.c: lines of element-wise operations ---- */

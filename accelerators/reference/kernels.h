@@ -31,6 +31,7 @@ extern const pl_reference_kernel_t pl_reference_shapes[PL_OPCODES];
 extern const pl_reference_kernel_t pl_reference_products[PL_OPCODES];
 extern const pl_reference_kernel_t pl_reference_space[PL_OPCODES];
 extern const pl_reference_kernel_t pl_reference_rows[PL_OPCODES];
+extern const pl_reference_kernel_t pl_reference_steps[PL_OPCODES];
 
 /* Sets the error of the call if an index is outside [0, n). */
 bool pl_reference_index_is_good(pl_reference_call_t *c, double index, int64_t n);

@@ -94,6 +94,8 @@ static pl_reference_kernel_t kernel_of(pl_opcode_t code)
         return pl_reference_shapes[code];
     if (pl_reference_axis[code])
         return pl_reference_axis[code];
+    if (pl_reference_steps[code])
+        return pl_reference_steps[code];
     if (pl_reference_products[code])
         return pl_reference_products[code];
     return pl_reference_space[code] ? pl_reference_space[code] : pl_reference_rows[code];

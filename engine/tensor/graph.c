@@ -30,8 +30,9 @@ const pl_rules_t *pl_rules_of(pl_opcode_t code)
         [PL_KIND_element] = pl_elementwise_rules, [PL_KIND_reduce] = pl_reduce_rules,
         [PL_KIND_shape] = pl_shapes_rules,        [PL_KIND_product] = pl_product_rules,
         [PL_KIND_space] = pl_space_rules,         [PL_KIND_row] = pl_rows_rules,
-        [PL_KIND_axis] = pl_axis_rules,           [PL_KIND_type] = pl_types_rules,
-        [PL_KIND_user] = pl_user_rules,           [PL_KIND_effect] = pl_effects_rules,
+        [PL_KIND_axis] = pl_axis_rules,           [PL_KIND_steps] = pl_steps_rules,
+        [PL_KIND_type] = pl_types_rules,          [PL_KIND_user] = pl_user_rules,
+        [PL_KIND_effect] = pl_effects_rules,
     };
     return &tables[pl_operators[code].kind][code];
 }

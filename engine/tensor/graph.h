@@ -75,6 +75,7 @@ typedef enum pl_op_kind {
     PL_KIND_space,
     PL_KIND_row,
     PL_KIND_axis,
+    PL_KIND_steps,
     PL_KIND_type,
     PL_KIND_user,
     PL_KIND_effect,

@@ -200,6 +200,37 @@ static pl_node_t build_attention(pl_layer_builder_t *b, pl_node_t x,
     return pl_linear(g, "proj", x, s.dim[2]);
 }
 
+/* The steps of [B, T, C], or what is behind the last one: the last layer's state, of both
+ * directions.  Samples end where the field "mask" [B, T] of the data does. */
+static pl_node_t build_recurrent(pl_layer_builder_t *b, pl_node_t x,
+                                 const pl_layer_arguments_t *a, bool is_lstm)
+{
+    const bool fits = a->value[1] >= 1 && a->value[1] <= INT16_MAX;
+    pl_recurrent_options_t options = {.layers = fits ? (int)a->value[1] : -1,
+                                      .bidirectional = a->is_given[2],
+                                      .dropout = a->value[3],
+                                      .no_bias = a->is_given[5]};
+    const pl_shape_t shape = pl_shape_of(b->g, x);
+    pl_node_t lengths;
+    if (shape.rank == 3 && pl_has_input(b->g, "mask")
+        && pl_same_shape(pl_shape_of(b->g, pl_input(b->g, "mask")),
+                         PL_SHAPE(shape.dim[0], shape.dim[1]))) {
+        lengths = pl_sum(b->g, pl_input(b->g, "mask"), (int[]){1}, 1, false);
+        lengths = pl_cast(b->g, lengths, PL_I64);
+        options.lengths = &lengths;
+    }
+    const int64_t units = (int64_t)a->value[0];
+    pl_node_t last, *const asked = a->is_given[4] ? &last : NULL;
+    x = is_lstm ? pl_lstm(b->g, b->path, x, units, &options, asked, NULL)
+                : pl_gru(b->g, b->path, x, units, &options, asked);
+    if (b->g->error.code || !a->is_given[4])
+        return x;
+    const int64_t count = pl_dim(b->g, last, 0), own = options.bidirectional ? 2 : 1;
+    last = pl_permute(b->g, pl_slice(b->g, last, 0, count - own, count),
+                      (int[]){1, 0, 2});
+    return pl_reshape(b->g, last, PL_SHAPE(pl_dim(b->g, last, 0), own * units));
+}
+
 static pl_node_t build_float(pl_layer_builder_t *b, pl_node_t x,
                              const pl_layer_arguments_t *a)
 {
@@ -335,6 +366,8 @@ LAYER(flatten, pl_flatten(b->g, x, AXIS(0)))
 LAYER(dropout, pl_dropout(b->g, x, a->value[0]))
 LAYER(batch_norm, pl_batch_norm(b->g, b->path, x, a->value[0], a->value[1]))
 LAYER(embedding, pl_embedding(b->g, b->path, x, SIZE(0), SIZE(1), pl_normal(a->value[2])))
+LAYER(lstm, build_recurrent(b, x, a, true))
+LAYER(gru, build_recurrent(b, x, a, false))
 LAYER(mean, pl_mean(b->g, x, (int[]){AXIS(0)}, 1, false))
 LAYER(max, pl_max(b->g, x, AXIS(0), false))
 LAYER(min, pl_min(b->g, x, AXIS(0), false))
@@ -414,6 +447,12 @@ const pl_layer_rule_t pl_layer_table[] = {
     {"attention", "heads: causal? dropout=0 kv_heads=0 window=0 rotary?",
      "self-attention of [B, T, C]; 0: as many kv_heads as heads, no window",
      build_attention},
+    {"lstm", "units: layers=1 bidirectional? dropout=0 last? no_bias?",
+     "[B, T, C] -> [B, T, units], or twice as many of both directions; last: [B, units], "
+     "the state behind the last step. Samples end where the field mask does",
+     build_lstm, true},
+    {"gru", "units: layers=1 bidirectional? dropout=0 last? no_bias?",
+     "as lstm, by gated recurrent units", build_gru, true},
     {"softmax", "", "over the last axis", build_softmax},
     {"log_softmax", "axis=-1", "its logarithm, over an axis", build_log_softmax},
     {"mean", "axis:", "mean over an axis, which goes", build_mean},

@@ -35,6 +35,7 @@ extern const pl_rules_t pl_product_rules[PL_OPCODES];
 extern const pl_rules_t pl_space_rules[PL_OPCODES];
 extern const pl_rules_t pl_rows_rules[PL_OPCODES];
 extern const pl_rules_t pl_axis_rules[PL_OPCODES];
+extern const pl_rules_t pl_steps_rules[PL_OPCODES];
 extern const pl_rules_t pl_types_rules[PL_OPCODES];
 extern const pl_rules_t pl_user_rules[PL_OPCODES];
 extern const pl_rules_t pl_effects_rules[PL_OPCODES];
@@ -51,6 +52,8 @@ int pl_op_fail(pl_graph_t *g, const char *format, ...) PL_PRINTF(2, 3);
 int pl_want_float(pl_graph_t *g, const pl_op_t *op, int count);
 /* The product of all sizes but those of the last `inner` axes. */
 int64_t pl_rows(pl_shape_t shape, int inner);
+/* Indices or lengths as int32 or int64: bytes are converted. */
+pl_node_t pl_as_indices(pl_graph_t *g, pl_node_t x);
 /* The shape as text, for the rest of the block. */
 #define PL_TEXT_OF(shape) pl_shape_text(shape, (char[64]){0})
 const char *pl_dtype_name(pl_dtype_t dtype);

@@ -74,8 +74,7 @@ static pl_node_t folded(pl_graph_t *g, pl_node_t x, int axis)
     return pl_reshape(g, x, f);
 }
 
-/* Bytes are indices, too. */
-static pl_node_t as_indices(pl_graph_t *g, pl_node_t x)
+pl_node_t pl_as_indices(pl_graph_t *g, pl_node_t x)
 {
     pl_shape_of(g, x);
     return !g->error.code && g->value[x.id].dtype == PL_U8 ? pl_cast(g, x, PL_I32) : x;
@@ -100,7 +99,7 @@ static bool indices_fit(pl_graph_t *g, const char *name, pl_shape_t x, pl_shape_
 pl_node_t pl_gather(pl_graph_t *g, pl_node_t x, int axis, pl_node_t indices)
 {
     axis = pl_axis_of(g, "gather", x, axis);
-    indices = as_indices(g, indices);
+    indices = pl_as_indices(g, indices);
     const pl_shape_t shape = pl_shape_of(g, indices);
     if (!indices_fit(g, "gather", pl_shape_of(g, x), shape, axis))
         return PL_NO_NODE;
@@ -115,7 +114,7 @@ pl_node_t pl_gather(pl_graph_t *g, pl_node_t x, int axis, pl_node_t indices)
 pl_node_t pl_take(pl_graph_t *g, pl_node_t x, int axis, pl_node_t indices)
 {
     axis = pl_axis_of(g, "take", x, axis);
-    indices = as_indices(g, indices);
+    indices = pl_as_indices(g, indices);
     const pl_shape_t from = pl_shape_of(g, x), at = pl_shape_of(g, indices);
     pl_shape_t to = {.rank = from.rank - 1 + at.rank};
     if (g->error.code)
@@ -143,7 +142,7 @@ pl_node_t pl_scatter_add(pl_graph_t *g, pl_node_t x, int axis, pl_node_t indices
                          pl_node_t values)
 {
     axis = pl_axis_of(g, "scatter_add", x, axis);
-    indices = as_indices(g, indices);
+    indices = pl_as_indices(g, indices);
     const pl_shape_t whole = pl_shape_of(g, x), shape = pl_shape_of(g, indices),
                      given = pl_shape_of(g, values);
     pl_shape_t part = shape;
@@ -169,7 +168,7 @@ pl_node_t pl_scatter_add(pl_graph_t *g, pl_node_t x, int axis, pl_node_t indices
 
 pl_node_t pl_one_hot(pl_graph_t *g, pl_node_t indices, int64_t classes)
 {
-    indices = as_indices(g, indices);
+    indices = pl_as_indices(g, indices);
     pl_shape_t shape = pl_shape_of(g, indices);
     if (!g->error.code && (classes < 1 || shape.rank == PL_DIMS))
         pl_op_fail(g,

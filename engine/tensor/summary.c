@@ -30,6 +30,8 @@ double pl_graph_flops(const pl_graph_t *g)
             if (!op->gradient_of)
                 sum += 2 * (double)pl_elements(a) * (double)(pl_elements(b) / b.dim[0]);
             break;
+        case PL_OP_lstm:                  /* a product with the weight in each step */
+        case PL_OP_gru: sum += 2 * (double)pl_elements(a) * (double)b.dim[1]; break;
         case PL_OP_attention:   /* q, k, v [B, H, T, d]: scores and sum, without a mask */
             sum += 4 * (double)pl_elements(a) * (double)b.dim[2];
             break;

@@ -14,10 +14,18 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "t/training_cases.h"
+#include "tensor/layers_module.h"
 
 const pl_registration_t *mlp_plugin(void);
 const pl_registration_t *cnn_plugin(void);
 const pl_registration_t *gpt_plugin(void);
+
+static const pl_registration_t *layers_plugin(void)
+{
+    static const pl_registration_t layers[] = {{"module", &pl_layers_module},
+                                               PL_REGISTRATIONS_END};
+    return layers;
+}
 
 #define GPT(layers, heads, width, context, vocabulary, bias) \
     "{\"layers\": " #layers ", \"heads\": " #heads ", \"width\": " #width \
@@ -36,6 +44,10 @@ static const training_case_t workloads[] = {
      PL_SHAPE(8, 256), 65},
     {"gpt2", gpt_plugin, GPT(12, 12, 768, 1024, 50257, true), ADAMW, true,
      PL_SHAPE(4, 64), 50257},
+    {"lstm", layers_plugin,
+     "{\"layers\": [\"embedding 65 512\", \"lstm 512 layers=2\", \"linear 65\"], "
+     "\"classes\": 65}",
+     ADAMW, true, PL_SHAPE(32, 64), 65},
 };
 
 #define BATCHES 100
@@ -162,7 +174,7 @@ static const training_case_t *find_workload(const char *name)
     for (size_t i = 0; i < sizeof workloads / sizeof *workloads; i++)
         if (strcmp(name, workloads[i].name) == 0)
             return &workloads[i];
-    fail("the workload is one of mlp, cnn, gpt-small, gpt-char, gpt2", NULL);
+    fail("the workload is one of mlp, cnn, gpt-small, gpt-char, gpt2, lstm", NULL);
     return NULL;
 }
 

@@ -66,6 +66,25 @@ def parts(x, n, dim):
     return y
 
 
+def recurrent(name, shape, units, gru=False, layers=1, both=False, states=False, bias=True, last=False, lengths=None):
+    B, T, I = shape
+    cell = (torch.nn.GRU if gru else torch.nn.LSTM)(I, units, layers, bias, True, 0, both).double()
+    names = [n for n, _ in cell.named_parameters()]
+    count = (1 if gru else 2) if states else 0
+    state = (layers * (2 if both else 1), B, units)
+
+    def function(x, *rest):
+        first, weights = rest[:count], dict(zip(names, rest[count:]))
+        if lengths:
+            x = torch.nn.utils.rnn.pack_padded_sequence(x, rest[-1], True, False)
+        y, end = torch.func.functional_call(cell, weights, (x, first[0] if gru else first) if states else (x,))
+        if lengths:
+            y = torch.nn.utils.rnn.pad_packed_sequence(y, True, total_length=T)[0]
+        return torch.cat([t.flatten() for t in (y, *((end,) if gru else end))]) if last else y
+
+    return name, function, [shape] + [state] * count + [tuple(p.shape) for p in cell.parameters()], -1, 1, lengths
+
+
 def batch_norm(x, weight, bias, mean, var):
     return F.batch_norm(x, mean, var, weight, bias, training=True, momentum=M[0], eps=1e-5)
 
@@ -436,6 +455,22 @@ C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
     ("batch_norm, of all ranks", batch_norm, [(6, 3), (3,), (3,)], "statistics", .1),
     ("batch_norm, images, of all ranks", batch_norm, [(3, 2, 3, 4), (2,), (2,)],
      "statistics", .25),
+    recurrent("lstm", (3, 5, 4), 6),
+    recurrent("lstm, lengths, last state", (3, 5, 4), 6, last=True, lengths=((3,), 6, None)),
+    recurrent("lstm, both directions, lengths", (3, 5, 3), 4, both=True, last=True, lengths=((3,), 6, None)),
+    recurrent("lstm, two layers, first state", (2, 3, 5), 3, layers=2, both=True, states=True, last=True),
+    recurrent("lstm, both directions, lengths, first state", (3, 5, 2), 5, both=True, states=True, last=True,
+              lengths=((3,), 6, None)),
+    recurrent("lstm, no bias, one step", (4, 1, 3), 2, bias=False),
+    recurrent("lstm, 35 units", (9, 3, 2), 35),
+    recurrent("gru", (3, 5, 4), 6, gru=True),
+    recurrent("gru, lengths, last state", (3, 5, 4), 6, gru=True, last=True, lengths=((3,), 6, None)),
+    recurrent("gru, both directions, lengths", (3, 5, 3), 4, gru=True, both=True, last=True, lengths=((3,), 6, None)),
+    recurrent("gru, two layers, first state", (2, 3, 5), 3, gru=True, layers=2, both=True, states=True, last=True),
+    recurrent("gru, both directions, lengths, first state", (3, 5, 2), 5, gru=True, both=True, states=True, last=True,
+              lengths=((3,), 6, None)),
+    recurrent("gru, no bias, one step", (4, 1, 3), 2, gru=True, bias=False),
+    recurrent("gru, 35 units", (9, 3, 2), 35, gru=True),
     ("embedding", lambda a, i: F.embedding(i, a), [(5, 3)], -1, 1, ((7,), 5, None)),
     ("embedding, tokens", lambda a, i: F.embedding(i, a), [(4, 6)], -1, 1, ((2, 3), 4, None)),
     ("embedding, int32", lambda a, i: F.embedding(i, a), [(4, 6)], -1, 1, ((2, 3), 4, None)),

@@ -9,77 +9,9 @@
  * logarithm of the sum, in which large scores leave no digits. */
 #include "accelerators/cpu/kernels/dropout.h"
 #include "accelerators/cpu/kernels/kernels.h"
-#include "accelerators/cpu/kernels/vectors.h"
+#include "accelerators/cpu/kernels/products.h"
 
 #define BLOCK (2 * LANES)                                 /* queries at a time, at most */
-
-/* ---- Small products ---- */
-
-/* Element (i, k) of a factor is at[i row + k step]. */
-typedef struct factor {
-    const float *at;
-    int64_t row, step;
-} factor_t;
-
-/* Rows of a matrix, whole vectors each. */
-typedef struct side {
-    float *at;
-    int64_t row;
-} side_t;
-
-PL_INLINE side_t side_at(side_t s, int64_t row, int64_t column)
-{
-    return (side_t){s.at + row * s.row + column, s.row};
-}
-
-/* `rows` rows and `vectors` vectors of c (+)= a b, b [depth, …]. */
-PL_INLINE void tile(int rows, int vectors, int64_t depth, factor_t a, side_t b, side_t c,
-                    bool add)
-{
-    lanes_t sum[2 * TILE_ROWS][2];
-    for (int i = 0; i < rows; i++)
-        for (int v = 0; v < vectors; v++)
-            sum[i][v] = add ? *(const lanes_t *)(c.at + i * c.row + v * LANES)
-                            : (lanes_t){0};
-    for (int64_t k = 0; k < depth; k++) {
-        lanes_t right[2];
-        for (int v = 0; v < vectors; v++)
-            right[v] = *(const lanes_t *)(b.at + k * b.row + v * LANES);
-        for (int i = 0; i < rows; i++) {
-            const float left = a.at[i * a.row + k * a.step];
-            for (int v = 0; v < vectors; v++)
-                sum[i][v] += left * right[v];
-        }
-    }
-    for (int i = 0; i < rows; i++)
-        for (int v = 0; v < vectors; v++)
-            *(lanes_t *)(c.at + i * c.row + v * LANES) = sum[i][v];
-}
-
-/* The tiles of one strip of columns; constants, so that sums stay in registers. */
-PL_INLINE void strip(int vectors, int64_t rows, int64_t depth, factor_t a, side_t b,
-                     side_t c, bool add)
-{
-    const int rows_max = 2 * TILE_ROWS / vectors;
-    int64_t i = 0;
-    for (; i + rows_max <= rows; i += rows_max)
-        tile(rows_max, vectors, depth, (factor_t){a.at + i * a.row, a.row, a.step}, b,
-             side_at(c, i, 0), add);
-    for (; i < rows; i++)
-        tile(1, vectors, depth, (factor_t){a.at + i * a.row, a.row, a.step}, b,
-             side_at(c, i, 0), add);
-}
-
-/* c [rows, columns] (+)= a [rows, depth] b [depth, columns]; whole vectors of columns. */
-static void product(int64_t rows, int64_t columns, int64_t depth, factor_t a, side_t b,
-                    side_t c, bool add)
-{
-    int64_t j = 0;
-    for (; j + 2 * LANES <= columns; j += 2 * LANES)
-        strip(2, rows, depth, a, side_at(b, 0, j), side_at(c, 0, j), add);
-    if (j < columns)
-        strip(1, rows, depth, a, side_at(b, 0, j), side_at(c, 0, j), add);
-}
 
 /* ---- One head ---- */
 

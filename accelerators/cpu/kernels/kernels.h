@@ -232,6 +232,28 @@ typedef struct pl_attention_job {
     char *scratch;
 } pl_attention_job_t;
 
+/* Columns of a packed weight that lie next to each other; whole vectors of each set. */
+#define PL_RECURRENT_STRIP 32
+
+/* An LSTM (4 gates) or GRU (3) in one direction; see operators.def.  `packed` has the
+ * weight [gates hidden, hidden] in strips, turned for forward: [gates, strips, hidden]
+ * or, with dstates, [strips, gates hidden] rows of PL_RECURRENT_STRIP. */
+typedef struct pl_recurrent_job {
+    int64_t batch, steps, hidden;
+    int gates;
+    bool back;                          /* from the last step to the first */
+    const void *lengths;                /* [batch], of type `dtype`  [all have steps] */
+    pl_dtype_t dtype;
+    const float *x, *w, *b, *first;     /* x [batch, steps, gates hidden] */
+    float *states, *kept;               /* [1 or 2, batch, steps + 1, hidden]; the gates
+                                           [batch, steps, 4 hidden]  [not stored] */
+    const float *dstates;               /* [forward] */
+    float *dx, *dfirst, *dproducts;     /* [not stored] */
+    float *packed, *scratch;            /* scratch: [batch] rows, of gates times the
+                                           hidden size in whole strips, and of two of
+                                           these for the gradient */
+} pl_recurrent_job_t;
+
 /* Computes items [from, to) of a job. */
 typedef void pl_kernel_run_t(const void *job, int64_t from, int64_t to);
 
@@ -262,6 +284,9 @@ typedef void pl_kernel_run_t(const void *job, int64_t from, int64_t to);
     X(pool_grad, pl_pool_job_t) \
     X(program, pl_program_job_t) \
     X(random, pl_random_job_t) \
+    X(recurrent, pl_recurrent_job_t) \
+    X(recurrent_grad, pl_recurrent_job_t) \
+    X(recurrent_pack, pl_recurrent_job_t) \
     X(scatter, pl_gather_job_t) \
     X(softmax, pl_softmax_job_t) \
     X(softmax_grad, pl_softmax_job_t) \
