@@ -124,6 +124,9 @@ static void option_set(const pl_option_t *option, char *self, const json_t *valu
     case PL_OPTION_TEXT:
         *(const char **)field = kept_text(json_string_value(value));
         break;
+    case PL_OPTION_JSON:                                   /* which no case gives */
+        *(const char **)field = option->fallback;
+        break;
     case PL_OPTION_WORD: pl_option_read(option, value, field, NULL); break;
     case PL_OPTION_AMOUNT:
         *(pl_amount_t *)field = (pl_amount_t){.value = json_number_value(value),
