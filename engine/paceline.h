@@ -285,7 +285,8 @@ typedef struct pl_component {
 /* One entry of the table that pl_init() takes or a plug-in exports. */
 typedef struct pl_registration {
     const char *role;       /* "module", "dataset", "optimizer", "scheduler", "averaging",
-                               "callback", "logger", "operator", "precision",
+                               "sampler", "metric", "callback", "logger", "operator",
+                               "precision",
                                "accelerator", "strategy", "collective", "launcher" */
     const void *table;      /* pl_module_ops_t …; static */
 } pl_registration_t;
@@ -1167,7 +1168,8 @@ PL_API void pl_output(pl_graph_t *g, const char *name, pl_node_t x);
     X(CONCORDANCE, "Lin's concordance: 1 if x equals y") \
     X(CALIBRATION, "mean difference of confidence and share of hits, by bin") \
     X(ROC, "curve of true against false positives") \
-    X(PR_CURVE, "curve of precision against recall")
+    X(PR_CURVE, "curve of precision against recall") \
+    X(CUSTOM, "of states that are added, compared or gathered: pl_custom_metric()")
 
 typedef enum pl_metric_kind {
 #define PL_X(name, help) PL_METRIC_##name,
@@ -1772,6 +1774,82 @@ PL_API pl_metric_t pl_perplexity(pl_loss_t loss);
 /* Bits per byte of such a loss, for tokens of bytes_per_token bytes on average. */
 PL_API pl_metric_t pl_bits_per_byte(pl_graph_t *g, pl_loss_t loss,
                                     double bytes_per_token);
+
+/* Metrics of your own, and those that need all samples in one place.  A metric is states,
+ * which a graph computes for a batch, and a function of their combined values. */
+
+/* How a state combines over batches and ranks: sums add up, of maxima and minima each
+ * element is the largest or smallest, and rows are gathered: all of them, in no certain
+ * order. */
+typedef enum pl_combine {
+    PL_COMBINE_SUM,
+    PL_COMBINE_MAX,
+    PL_COMBINE_MIN,
+    PL_COMBINE_GATHER
+} pl_combine_t;
+
+/* Maximum number of states of a metric, and of gathered numbers of a state: a pass over
+ * more samples fails, and its error names the metric. */
+#define PL_METRIC_STATES 4
+#define PL_GATHERED_MAX (1 << 23)
+
+/* A state for this batch. Its elements become float32. A sum, maximum or minimum has one
+ * shape in all batches. A value to gather has rows along its first axis, the axis of the
+ * samples. Rows of tokens whose length varies get zeros behind them. */
+typedef struct pl_metric_state {
+    pl_node_t value;
+    pl_combine_t combine;
+} pl_metric_state_t;
+
+/* A state at the end of a pass, of all batches and ranks. The states of a metric that are
+ * gathered have their rows in the same order. */
+typedef struct pl_gathered {
+    const double *value;                         /* [count / columns, columns] */
+    size_t count;                                /* 0: there was no sample */
+    size_t columns;                              /* of a row; 1 for numbers */
+} pl_gathered_t;
+
+/* A metric; a component of role "metric". */
+typedef struct pl_metric_ops {
+    PL_COMPONENT;
+    /* The value, from states [states] in the order of the graph; NaN: none. Called at the
+     * end of a pass in each rank, on the thread of its loops. parameter: of the graph. */
+    int (*result)(const pl_gathered_t *state, int states, double parameter, double *value,
+                  pl_error_t *err);
+} pl_metric_ops_t;
+
+/* The metric of that name, with 1 to 4 states [count]. One whose states are not all sums
+ * has a value in validation and test; training does not log it, because an epoch has no
+ * bound on its samples. */
+PL_API pl_metric_t pl_custom_metric(pl_graph_t *g, const char *name, double parameter,
+                                    const pl_metric_state_t *states, int count);
+/* Spearman's rank correlation of x and target, over all elements. */
+PL_API pl_metric_t pl_spearman(pl_graph_t *g, pl_node_t x, pl_node_t target);
+/* Retrieval: scores [B], relevance [B] (0: not relevant; ndcg: any gain) and the number
+ * of the query [B] to which each document belongs. The mean over queries, of which the
+ * first k documents count; 0: all. A query without relevant documents counts as 0. Share
+ * of the first k that are relevant; share of the relevant that are among them; 1 / place
+ * of the first relevant; average precision; normalized discounted cumulative gain. */
+PL_API pl_metric_t pl_retrieval_precision(pl_graph_t *g, pl_node_t scores,
+                                          pl_node_t relevance, pl_node_t queries,
+                                          int64_t k);
+PL_API pl_metric_t pl_retrieval_recall(pl_graph_t *g, pl_node_t scores,
+                                       pl_node_t relevance, pl_node_t queries, int64_t k);
+PL_API pl_metric_t pl_retrieval_mrr(pl_graph_t *g, pl_node_t scores, pl_node_t relevance,
+                                    pl_node_t queries, int64_t k);
+PL_API pl_metric_t pl_retrieval_map(pl_graph_t *g, pl_node_t scores, pl_node_t relevance,
+                                    pl_node_t queries, int64_t k);
+PL_API pl_metric_t pl_retrieval_ndcg(pl_graph_t *g, pl_node_t scores, pl_node_t relevance,
+                                     pl_node_t queries, int64_t k);
+/* Text: predicted tokens [B, T] and a reference [B, S], whole numbers up to 2^24; those
+ * that equal padding are no tokens. BLEU of the corpus with up to 4 tokens in a row; the
+ * mean F1 of the longest common subsequences; edits for each token of the references. */
+PL_API pl_metric_t pl_bleu(pl_graph_t *g, pl_node_t predicted, pl_node_t reference,
+                           int64_t padding);
+PL_API pl_metric_t pl_rouge_l(pl_graph_t *g, pl_node_t predicted, pl_node_t reference,
+                              int64_t padding);
+PL_API pl_metric_t pl_word_error_rate(pl_graph_t *g, pl_node_t predicted,
+                                      pl_node_t reference, int64_t padding);
 
 /* What a module predicts: a class, several labels of a sample, or values. */
 typedef enum pl_task { PL_TASK_CLASS, PL_TASK_LABELS, PL_TASK_VALUE } pl_task_t;

@@ -558,7 +558,7 @@ static void draw_metric(void)
     const pl_cross_entropy_options_t *given = drawn_one_in(2) ? NULL : &entropy;
     const pl_bce_options_t bce = {.positive_weights = drawn_one_in(2) ? NULL : &w,
                                   .weights = drawn_one_in(2) ? NULL : &w};
-    switch (drawn_below(40)) {
+    switch (drawn_below(44)) {
     case 24: m = pl_nll(g, a(), a(), given); break;
     case 17: m = pl_l1(g, a(), a()); break;
     case 18: m = pl_huber(g, a(), a(), drawn_double()); break;
@@ -597,6 +597,16 @@ static void draw_metric(void)
     case 36: m = pl_concordance(g, a(), a()); break;
     case 37: m = pl_calibration_error(g, a(), a(), drawn_int64(), &classes); break;
     case 38: m = pl_roc(g, a(), a(), drawn_int64(), &classes); break;
+    case 40: m = pl_spearman(g, a(), a()); break;
+    case 41: m = pl_retrieval_ndcg(g, a(), a(), a(), drawn_int64()); break;
+    case 42: m = pl_bleu(g, a(), a(), drawn_int64()); break;
+    case 43: {
+        const pl_metric_state_t states[] = {{a(), (pl_combine_t)drawn_below(4)},
+                                            {a(), PL_COMBINE_GATHER}};
+        m = pl_custom_metric(g, drawn_one_in(2) ? "spearman" : "no", drawn_double(),
+                             states, drawn_below(3));
+        break;
+    }
     case 39: m = pl_pr_curve(g, a(), a(), drawn_int64(), &classes); break;
     default: m = pl_pair(a(), a()); break;
     }

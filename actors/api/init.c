@@ -10,6 +10,7 @@
 #include "actors/launchers/environment.h"
 #include "actors/launchers/launchers.h"
 #include "actors/launchers/supervisor.h"
+#include "actors/loops/metrics.h"
 #include "base/registry.h"
 #include "config.h"
 #include "transport/process.h"
@@ -52,6 +53,7 @@ int pl_init(int *argc, char ***argv, const pl_registration_t *registrations,
     const pl_registration_t *const all[] = {
         own_components,       pl_optimizer_components, pl_callback_components,
         pl_logger_components, pl_precision_components, pl_sampler_components,
+        pl_metric_components,
         registrations,
     };
     (void)argc, (void)argv;                    /* the system tells the same, and of all */

@@ -22,9 +22,10 @@ void pl_metrics_name(pl_metrics_t *metrics, const char *prefix, const char *name
         pl_logged_metric_t *f = &metrics->metric[metrics->count];
         size_t length = strcspn(names, "\t\n");
         unsigned kind = 0, average = 0;
+        int end = 0;
         f->count = 2, f->columns = 1;
-        sscanf(names + length, "%u %u %zu %zu %lf", &kind, &average, &f->count,
-               &f->columns, &f->parameter);
+        sscanf(names + length, "%u %u %zu %zu %lf%n", &kind, &average, &f->count,
+               &f->columns, &f->parameter, &end);
         if (kind < PL_METRIC_KINDS && average <= PL_PER_CLASS) {
             f->kind = kind;
             f->average = average;
@@ -33,6 +34,9 @@ void pl_metrics_name(pl_metrics_t *metrics, const char *prefix, const char *name
             f->is_newest = *names == '=';
             snprintf(f->name, sizeof f->name, "%s%.*s", f->is_newest ? "" : prefix,
                      (int)(length - f->on_step - f->is_newest), names + f->is_newest);
+            f->combined = kind == PL_METRIC_CUSTOM ? pl_combined_new(names + length + end)
+                                                   : NULL;
+            metrics->failed |= kind == PL_METRIC_CUSTOM && !f->combined;
             metrics->size += f->count;
             metrics->count++;
         }
@@ -45,11 +49,16 @@ void pl_metrics_clear(pl_metrics_t *metrics)
 {
     if (metrics->sum)
         memset(metrics->sum, 0, metrics->size * sizeof *metrics->sum);
+    for (int k = 0; k < metrics->count; k++)
+        if (metrics->metric[k].combined)
+            pl_combined_clear(metrics->metric[k].combined);
     metrics->failed = false;
 }
 
 void pl_metrics_release(pl_metrics_t *metrics)
 {
+    for (int k = 0; k < metrics->count; k++)
+        pl_combined_free(metrics->metric[k].combined);
     pl_free(metrics->sum);
     *metrics = (pl_metrics_t){0};
 }
@@ -107,6 +116,13 @@ void pl_metrics_add(pl_metrics_t *metrics, pl_bytes_t sums)
 {
     if (add_begin(metrics, sums))
         range_add(metrics, sums, 0, metrics->size);
+    for (int k = 0; k < metrics->count; k++) {
+        const pl_logged_metric_t *f = &metrics->metric[k];
+        const size_t from = f->from * sizeof(double), size = f->count * sizeof(double);
+        if (f->combined && from + size <= sums.size)
+            pl_combined_add(f->combined,
+                            (pl_bytes_t){(const char *)sums.data + from, size});
+    }
 }
 
 void pl_metrics_add_steps(pl_metrics_t *metrics, pl_bytes_t sums)
@@ -138,7 +154,11 @@ int pl_metrics_put(const pl_metrics_t *metrics, pl_metrics_scope_t of, json_t *i
         if (f->is_newest ? of != PL_METRICS_OF_STEPS
                          : !f->on_step && of == PL_METRICS_OF_STEPS)
             continue;
-        code = pl_metric_value(&sums, &value, err);
+        if (f->kind != PL_METRIC_CUSTOM)
+            code = pl_metric_value(&sums, &value, err);
+        else
+            code = f->combined ? pl_combined_value(f->combined, f, sums.sum, &value, err)
+                               : pl_no_memory(err);
         const char *end = f->on_step && of == PL_METRICS_OF_EPOCH ? "_epoch" : "";
         const bool is_list = json_is_array(value) && f->kind != PL_METRIC_CONFUSION;
         const size_t count = is_list ? json_array_size(value) : value != NULL;

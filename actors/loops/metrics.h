@@ -25,6 +25,9 @@ int pl_metric_value(const pl_metric_sums_t *sums, json_t **value, pl_error_t *er
 
 /* ---- all metrics of a stage ---- */
 
+/* Combined states of a custom metric.  metric_combined.c */
+typedef struct pl_combined pl_combined_t;
+
 typedef struct pl_logged_metric {
     char name[64];                              /* with the stage's prefix: "val_loss" */
     bool on_step;                               /* reported at steps too */
@@ -33,6 +36,7 @@ typedef struct pl_logged_metric {
     pl_average_t average;
     size_t from, count, columns;          /* its place among the sums; pl_metric_sums_t */
     double parameter;
+    pl_combined_t *combined;                                /* [not a custom metric] */
 } pl_logged_metric_t;
 
 typedef struct pl_metrics {
@@ -69,6 +73,19 @@ typedef enum pl_metrics_scope {
  * Values of classes have names with numbers: "val_f1_0", "val_f1_1", … */
 int pl_metrics_put(const pl_metrics_t *metrics, pl_metrics_scope_t of, json_t *into,
                    pl_error_t *err);
+/* From the fields of a line of names behind the parameter; NULL: out of memory. */
+pl_combined_t *pl_combined_new(const char *text);
+void pl_combined_clear(pl_combined_t *combined);
+void pl_combined_free(pl_combined_t *combined);             /* NULL is allowed */
+/* Adds the slots of a batch; sums: the float64 numbers of the metric. */
+void pl_combined_add(pl_combined_t *combined, pl_bytes_t sums);
+/* As pl_metric_value(); sum: the metric's sums so far.  Memory that lacked, and more than
+ * PL_GATHERED_MAX numbers, are errors here. */
+int pl_combined_value(const pl_combined_t *combined, const pl_logged_metric_t *metric,
+                      const double *sum, json_t **value, pl_error_t *err);
+/* The metrics of the library that gather.  gathered_metrics.c */
+extern const pl_registration_t pl_metric_components[];
+
 /* Puts one number; null if it is not finite. */
 int pl_metric_put(json_t *into, const char *name, double value, pl_error_t *err);
 

@@ -24,10 +24,10 @@ typedef struct registry_entry {
     const char *home;           /* plug-in where other processes find it  [they do not] */
 } registry_entry_t;
 
-const char *const pl_roles[] = {"module",     "dataset",   "optimizer",   "scheduler",
-                                "averaging",  "sampler",   "callback",    "logger",
-                                "operator",   "precision", "accelerator", "strategy",
-                                "collective", "launcher",  NULL};
+const char *const pl_roles[] = {"module",     "dataset",  "optimizer", "scheduler",
+                                "averaging",  "sampler",  "metric",    "callback",
+                                "logger",     "operator", "precision", "accelerator",
+                                "strategy",   "collective", "launcher",  NULL};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static registry_entry_t *entries;

@@ -226,6 +226,18 @@ static void metric_add(pl_graph_t *g, const char *name, const pl_metric_t *metri
                    name, PL_TEXT_OF(sum), PL_TEXT_OF(weight));
         return;
     }
+    const pl_custom_metric_t *custom = NULL;
+    if (metric->kind == PL_METRIC_CUSTOM && !g->error.code) {
+        const pl_value_t *which = &g->value[metric->weight.id];
+        if (which->source != PL_FROM_CONSTANT || !(which->constant >= 0)
+            || which->constant >= g->customs) {
+            pl_op_fail(g, "the metric \"%s\" is not from pl_custom_metric()", name);
+            return;
+        }
+        custom = &g->custom[(int)which->constant];
+    }
+    if (custom && g->stage == PL_TRAIN && !custom->only_sums)
+        return;
     const bool has_parameter = metric->kind >= PL_METRIC_R2
                                && metric->weight.id != metric->sum.id
                                && !g->error.code
@@ -233,9 +245,11 @@ static void metric_add(pl_graph_t *g, const char *name, const pl_metric_t *metri
     pl_fetch_t fetch = {.kind = PL_FETCH_METRIC,
                         .value = metric->sum.id,
                         .weight = has_parameter ? metric->sum.id : metric->weight.id,
-                        .parameter = has_parameter
+                        .parameter = custom ? custom->parameter
+                                     : has_parameter
                                          ? g->value[metric->weight.id].constant
                                          : 0,
+                        .custom = custom ? (int)(custom - g->custom) : 0,
                         .metric = metric->kind,
                         .average = metric->average,
                         .sums = metric->kind >= PL_METRIC_R2 ? pl_elements(sum) : 2,

@@ -183,6 +183,27 @@ typedef struct pl_op {
                                                [NULL: forward] */
 } pl_op_t;
 
+/* Where the values of a state lie among the sums of its metric: [rows, columns], or slots
+ * of 1 + rows columns numbers. */
+typedef struct pl_state_layout {
+    pl_combine_t combine;
+    int64_t rows, columns;
+} pl_state_layout_t;
+
+typedef struct pl_custom_metric {
+    char name[32];
+    const pl_metric_ops_t *ops;
+    double parameter;
+    int slots, states;
+    bool only_sums;
+    pl_state_layout_t state[PL_METRIC_STATES];
+} pl_custom_metric_t;
+
+/* Maximum number of custom metrics of a step. */
+enum { PL_CUSTOM_METRICS = 16 };
+/* The step scalar of graphs that evaluate: the slot of this replay. */
+enum { PL_SCALAR_SLOT = 0 };
+
 /* A result of a replay for the host. */
 typedef struct pl_fetch {
     char name[48];                                    /* "loss", "acc", "logits" */
@@ -192,6 +213,7 @@ typedef struct pl_fetch {
     pl_metric_kind_t metric;                          /* metrics only, as average */
     pl_average_t average;
     double parameter;                                     /* of the kind: beta */
+    int custom;                                           /* of that kind: its number */
     int64_t sums;                                         /* numbers; a pair has 2 */
     int64_t columns;                                      /* of their shape's last axis */
     int when;                                             /* pl_log_when_t bits, metrics
@@ -219,6 +241,12 @@ struct pl_graph {
     struct pl_map *places;                      /* of PL_FROM_REGION values: number + 1 */
 
     struct pl_model *model;            /* parameters and state by path; counted  [none] */
+    pl_custom_metric_t custom[PL_CUSTOM_METRICS];
+    int customs;
+    int slots;                         /* for values that are gathered  [0: one] */
+    int64_t batch_max, length, length_max;  /* samples of the largest batch; length of
+                                               this one's samples, and of the longest
+                                               [0: as this one; not known] */
     pl_stage_t stage;
     int objective;                     /* training: the index of the module's objective */
     int64_t batch_size;                /* of this graph's inputs */

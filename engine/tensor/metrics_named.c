@@ -55,6 +55,7 @@ static const struct {
     {"mae", VALUE, .measured = pl_mae},
     {"r2", VALUE, .measured = pl_r2},
     {"explained_variance", VALUE, .measured = pl_explained_variance},
+    {"spearman", VALUE, .measured = pl_spearman},
     {"pearson", VALUE, .measured = pl_pearson},
     {"concordance", VALUE, .measured = pl_concordance},
     {"mape", VALUE, .measured = pl_mape},

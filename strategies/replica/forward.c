@@ -179,7 +179,11 @@ static int forward_send(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
         const pl_replica_plan_t *plan = pl_replica_plan(r, &like, err);
         if (!plan)
             return err->code;
+        const double slot = r->micro.micro_shards
+                                ? (double)r->micro.first + forward->sent
+                                : (double)r->rank;
         const pl_replay_plan_t replay = {
+            .scalars = {&slot, sizeof slot},
             .plan = plan->number,
             .what = "forward",
             .seed = (uint64_t)r->job->trainer->seed,
@@ -306,6 +310,18 @@ int pl_replica_other_metrics(const pl_replica_t *r)
     return metrics;
 }
 
+/* The fields of a line for a custom metric. */
+static void custom_text(const pl_custom_metric_t *custom, char text[static 256])
+{
+    int length = snprintf(text, 256, "\t%s\t%d\t%d", custom->name, custom->slots,
+                          custom->states);
+    for (int k = 0; k < custom->states; k++)
+        length += snprintf(text + length, (size_t)(256 - length), "\t%d\t%lld\t%lld",
+                           (int)custom->state[k].combine,
+                           (long long)custom->state[k].rows,
+                           (long long)custom->state[k].columns);
+}
+
 char *pl_replica_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)
 {
     char *names = pl_strdup("");
@@ -325,12 +341,15 @@ char *pl_replica_names(const pl_replica_t *r, pl_stage_t stage, pl_error_t *err)
         const char *name = objective ? objective->name : "";
         for (int i = 0; i < plan->fetch_count; i++) {
             const pl_fetch_t *f = &plan->fetch[i];
-            if (f->kind == PL_FETCH_METRIC)
-                names = names_add(names, "%s%s%s%s\t%d\t%d\t%lld\t%lld\t%.17g", name,
-                                  *name ? "_" : "", f->name,
-                                  f->when & PL_ON_STEP ? "*" : "", f->metric, f->average,
-                                  (long long)f->sums, (long long)f->columns,
-                                  f->parameter);
+            if (f->kind != PL_FETCH_METRIC)
+                continue;
+            char states[256] = "";
+            if (f->metric == PL_METRIC_CUSTOM)
+                custom_text(&plan->custom[f->custom], states);
+            names = names_add(names, "%s%s%s%s\t%d\t%d\t%lld\t%lld\t%.17g%s", name,
+                              *name ? "_" : "", f->name, f->when & PL_ON_STEP ? "*" : "",
+                              f->metric, f->average, (long long)f->sums,
+                              (long long)f->columns, f->parameter, states);
         }
     }
     for (int k = 0; k < r->objectives && stage == PL_TRAIN; k++) {

@@ -65,6 +65,12 @@ static int plan_copy_fetches(pl_replica_plan_t *plan, const pl_graph_t *g,
     if (g->fetch_count)
         memcpy(plan->fetch, g->fetch, (size_t)g->fetch_count * sizeof *plan->fetch);
     plan->fetch_count = g->fetch_count;
+    pl_free(plan->custom);
+    plan->custom = pl_alloc_array((size_t)g->customs, sizeof *plan->custom);
+    if (!plan->custom)
+        return pl_no_memory(err);
+    if (g->customs)
+        memcpy(plan->custom, g->custom, (size_t)g->customs * sizeof *plan->custom);
     for (int k = 0, outputs = 0; k < g->fetch_count; k++) {
         const pl_value_t *value = &g->value[g->fetch[k].value];
         if (g->fetch[k].kind != PL_FETCH_OUTPUT)
@@ -97,6 +103,13 @@ static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan,
     if (!g)
         return NULL;
     g->objective = plan->objective;
+    g->slots = (int)(r->micro.micro_shards ? r->micro.micro_shards : r->ranks);
+    g->length = plan->size.length;
+    for (int k = 0; k < r->signature->stage[plan->stage].size_count; k++) {
+        const pl_batch_size_t *size = &r->signature->stage[plan->stage].size[k];
+        g->batch_max = size->count > g->batch_max ? size->count : g->batch_max;
+        g->length_max = size->length > g->length_max ? size->length : g->length_max;
+    }
     g->cache.context = r->signature->context;
     g->cache.continues = plan->size.length == 1 && g->cache.context > 1;
     if (plan->stage == PL_TRAIN && module->objectives)
@@ -430,6 +443,7 @@ int pl_replica_renew_plans(pl_replica_t *r, pl_on_answer_t on_answer, pl_error_t
         if (plan->compiled)
             pl_call_discard_plan(r, r->accelerator, &old, (pl_how_t){0}, NULL);
         pl_free(plan->fetch);
+        pl_free(plan->custom);
     }
     memset(r->plan + kept, 0, (size_t)(r->plan_count - kept) * sizeof *r->plan);
     r->plan_count = kept;

@@ -43,6 +43,7 @@ typedef struct pl_replica_plan {
     uint32_t number;                                       /* that the accelerator gave */
     uint32_t hash;                                         /* of its graph */
     pl_fetch_t *fetch;                                     /* [fetch_count] */
+    pl_custom_metric_t *custom;                            /* by fetch->custom */
     int fetch_count;
     pl_shape_t output_shape[PL_FIELDS];                  /* of output fetches, in order */
     bool output_is_int[PL_FIELDS];                       /* int32; else float32 */

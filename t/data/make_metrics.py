@@ -130,9 +130,48 @@ fpr, tpr, _ = of.binary_roc(label_bins.ravel(), t_labels.ravel(), thresholds=thr
 counted = label_bins[t_labels >= 0].numpy() * (BINS - 1)
 labels["roc_micro"] = curve("roc", [np.round(counted)], [fpr.flip(0)], [tpr.flip(0)])
 
+# ---- gathered values ----
+
+from torchmetrics.functional import text  # noqa: E402
+
+W = 6
+query = (np.arange(N) * 5 + 3) % 7
+score = np.round(rng.permutation(N) / N + 0.001, 4)
+relevance = (rng.random(N) < 0.3 + 0.3 * score).astype(float)
+relevance[query == 6] = 0
+reference = rng.integers(1, 9, (N, W))
+predicted = np.where(rng.random((N, W)) < 0.8, reference, rng.integers(1, 9, (N, W)))
+predicted[::3] = np.roll(predicted[::3], 1, axis=1)
+reference[::4, 5] = predicted[::5, 4:] = 0      # padding
+spoken = lambda rows: [" ".join(f"w{t}" for t in row if t) for row in rows]
+by_query = {"relevance": torch.tensor(relevance), "score": torch.tensor(score)}
+
+
+def queries_mean(of, **more):
+    values = []
+    for one in range(7):
+        rel, found = (by_query[k][torch.tensor(query == one)] for k in ("relevance", "score"))
+        values.append(float(of(found, rel.bool(), **more)) if rel.any() else 0.0)
+    return float(np.mean(values))
+
+
+r = tm.retrieval
+of_gathered = {"spearman": number(tm.spearman_corrcoef(as_tensor(np.round(x)), as_tensor(target))),
+               "precision": queries_mean(r.retrieval_precision, top_k=3),
+               "recall": queries_mean(r.retrieval_recall, top_k=3),
+               "mrr": queries_mean(r.retrieval_reciprocal_rank), "map": queries_mean(r.retrieval_average_precision),
+               "ndcg": queries_mean(r.retrieval_normalized_dcg, top_k=5),
+               "bleu": number(text.bleu_score(spoken(predicted), [[one] for one in spoken(reference)]).double()),
+               "rouge_l": number(text.rouge_score(spoken(predicted), spoken(reference),
+                                                  rouge_keys="rougeL")["rougeL_fmeasure"].double()),
+               "wer": number(text.word_error_rate(spoken(predicted), spoken(reference)).double())}
+gathered = {"rounded": np.round(x).tolist(), "query": query.tolist(), "score": score.tolist(), "relevance": relevance.tolist(),
+            "predicted": predicted.ravel().tolist(), "reference": reference.ravel().tolist(), "expected": of_gathered}
+
 print(json.dumps({"bins": BINS, "classes": C, "y": y_given.tolist(), "logits": logits.ravel().tolist(),
                   "scores": [round(float(s), 2) for s in scores.ravel()], "x": x.tolist(),
                   "target": target.tolist(), "labels": labels_given.ravel().tolist(),
                   "label_logits": label_logits.ravel().tolist(),
                   "label_scores": [round(float(s), 2) for s in label_scores.ravel()],
-                  "expected": expected, "more": more, "of_labels": labels}))
+                  "expected": expected, "more": more, "of_labels": labels,
+                  "gathered": gathered}))
