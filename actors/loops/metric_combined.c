@@ -3,8 +3,8 @@
  *
  * Sums are among the other sums of the metrics.  A state that is compared or gathered
  * comes in slots, one for each rank (engine/tensor/metrics_custom.c): a slot is the
- * number of its rows, then the rows.  What is gathered may have at most PL_GATHERED_MAX numbers:
- * an epoch of any size must not take all memory. */
+ * number of its rows, then the rows.  What is gathered may have at most PL_GATHERED_MAX
+ * numbers: an epoch of any size must not take all memory. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
