@@ -344,6 +344,8 @@ static void mistakes_have_a_place(void)
         {"['conv 3 3x3x3x3']", "conv takes a number of at least 1 for kernel"},
         {"['conv 3 0x3']", "conv takes a number of at least 1 for kernel"},
         {"['conv 3 3 strid=2']", "conv has no argument \"strid=2\"|conv takes a number"},
+        {"['linear 3.5']", "linear takes a whole number for units, not 3.5$"},
+        {"['flip 0']", "flip takes no axis 0, along which the samples of a batch are"},
         {"['']", "\"module.layers.0\": a layer has a name"},
         {"['a b c d e f g h i j k']", "a layer has at most 10 words"},
         {"['relu', {'residual': ['tanh', 'linear']}]",

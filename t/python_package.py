@@ -194,6 +194,20 @@ def it_is_the_module_of_c(run_dir):
     like("a mistake with its data names the line of Python", error.stderr, "python_package.py:", "input")
 
 
+def parameters_may_serve_training_alone():
+    @pl.module
+    def aided(g):
+        h = g.tanh(g.linear("fc1", g.input("x"), 8))
+        logits = g.linear("fc2", h, 2)
+        g.output("logits", logits)
+        g.loss(g.cross_entropy(logits, g.input("y")))
+        g.log("aid", g.accuracy(g.linear("aid", h, 2), g.input("y")))
+    result = fit(module=aided, max_epochs=2)
+    ok("predictions need them not", result.predict(x).shape == (600, 2))
+    outputs = pl.Trainer(aided, **common).predict((x, y), result.run_dir).wait().outputs
+    ok("nor do those of the engine", np.allclose(outputs["logits"], result.predict(x), atol=1e-5))
+
+
 def stages_can_differ():
     @pl.module
     def two(g):
@@ -338,6 +352,16 @@ def a_run_is_awaited():
     (first, second), ticks = asyncio.run(both())
     ok("two at once", first.weights["fc1.weight"].shape == (8, 2) and second.weights["fc1.weight"].shape == (9, 2))
     ok("beside other tasks", ticks > 10)
+
+    async def impatient():
+        run = pl.Trainer(net, max_epochs=2, **common).fit((x, y))
+        try:
+            await asyncio.wait_for(run, 0.001)
+        except asyncio.TimeoutError:
+            pass
+        return await run
+
+    ok("a wait that is cancelled leaves the run as it is", asyncio.run(impatient()).status == "ok")
 
 
 def a_run_resumes_and_weights_go_in(run_dir):
@@ -543,6 +567,7 @@ nodes_have_shapes_and_operators()
 mistakes_are_exceptions_at_their_line()
 first_run = the_example_trains_and_predicts()
 it_is_the_module_of_c(first_run)
+parameters_may_serve_training_alone()
 stages_can_differ()
 data_come_in_many_forms()
 callbacks_and_progress()

@@ -253,7 +253,7 @@ static int weights_place(pl_loaded_model_t *m, pl_error_t *err)
         return PL_OK;
     pl_model_freeze(m->model);
     pl_error_t why = {0};
-    int code = pl_weights_match(m->model, &m->module, m->weights, NULL, &why);
+    int code = pl_weights_match(m->model, &m->module, m->weights, NULL, true, &why);
     for (int k = 0; code != PL_OK && k < m->model->count; k++) {
         const pl_tensor_info_t *t = &m->model->tensor[k];
         const pl_output_t *have = pl_weights_find(m->weights, t->region, t->name, k);

@@ -249,12 +249,23 @@ static void write_lines(FILE *file, const pl_result_tensor_t *output,
     json_decref(data_info);
 }
 
+/* The output that a sample is for: the one that the loss compares with the target, by the
+ * name that modules give it; or else the first. */
+static const pl_result_tensor_t *answer_of(const pl_result_t *result)
+{
+    for (int k = 0; k < result->output_count; k++)
+        if (!strcmp(result->output[k].name, "logits")
+            || !strcmp(result->output[k].name, "value"))
+            return &result->output[k];
+    return &result->output[0];
+}
+
 /* {"event": "prediction", "sample": 0, "class": 9, "logits": […]}, with all outputs. */
 static json_t *answer_json(const pl_result_t *result, int64_t sample, const json_t *names)
 {
     json_t *json = json_pack("{s:s, s:I}", "event", "prediction", "sample",
                              (json_int_t)sample);
-    scores_t first = scores_of(&result->output[0]);
+    scores_t first = scores_of(answer_of(result));
     if (first.classes > 1 && first.per_sample == 1) {
         const int64_t class = likeliest(first.data + sample * first.classes,
                                         first.classes);
@@ -308,7 +319,7 @@ static int write_answers(predict_command_t *predict, const pl_result_t *result,
     }
     if (pl_rank() > 0)                                      /* rank 0 writes them */
         return PL_OK;
-    const pl_result_tensor_t *output = &result->output[0];
+    const pl_result_tensor_t *output = answer_of(result);
     if (wants_array(arguments_of(predict)))
         return write_array(arguments_of(predict)->output, output, err);
     output_begin(predict);

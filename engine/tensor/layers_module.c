@@ -8,6 +8,7 @@
 #include "tensor/layers_module.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@
 enum { LOSS_AUTO, LOSS_CROSS_ENTROPY, LOSS_BCE, LOSS_MSE, LOSS_L1, LOSS_HUBER };
 
 typedef struct layers {
-    const char *layers, *metrics; /* JSON */
+    const char *layers, *metrics;                           /* JSON */
     int loss;
     int64_t classes, outputs, ignore_index;
 } layers_t;
@@ -160,6 +161,17 @@ static int sizes_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
     return PL_OK;
 }
 
+/* All arguments but those that are real numbers. */
+static bool is_whole(const char *name)
+{
+    static const char *const real[] = {"p",         "dropout", "momentum", "epsilon",
+                                       "deviation", "value",   "f",        "h"};
+    for (size_t k = 0; k < sizeof real / sizeof *real; k++)
+        if (!strcmp(name, real[k]))
+            return false;
+    return true;
+}
+
 static int argument_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
                          const char *name, const char *text, double *value,
                          int64_t sizes[PL_SPACE])
@@ -179,9 +191,18 @@ static int argument_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
                          && (!strcmp(name, "units") || !strcmp(name, "channels")
                              || !strcmp(name, "heads") || !strcmp(name, "rows")
                              || !strcmp(name, "width") || !strcmp(name, "groups"));
-    return is_size ? pl_layer_fail(b, "%s takes %s of at least 1, not %s", layer->name,
-                                   name, text)
-                   : PL_OK;
+    if (is_size)
+        return pl_layer_fail(b, "%s takes %s of at least 1, not %s", layer->name, name,
+                             text);
+    if (is_whole(name) && *value != trunc(*value))
+        return pl_layer_fail(b, "%s takes a whole number for %s, not %s", layer->name,
+                             name, text);
+    return !strcmp(name, "axis") && *value == 0
+               ? pl_layer_fail(b,
+                               "%s takes no axis 0, along which the samples of a batch "
+                               "are: their first axis is 1",
+                               layer->name)
+               : PL_OK;
 }
 
 /* Where a word belongs: a flag, or NAME=VALUE; -1: it is the next number in order. */
@@ -308,7 +329,7 @@ static pl_node_t branches_build(pl_layer_builder_t *b, pl_node_t x, const json_t
     const char *how = join ? json_string_value(join) : "concat";
     const size_t count = json_is_object(branches) ? json_object_size(branches)
                                                   : json_array_size(branches);
-    void *named = json_object_iter((json_t *)branches); /* NULL: a list */
+    void *named = json_object_iter((json_t *)branches);     /* NULL: a list */
     pl_node_t part[PL_OPERATOR_INPUTS];
     if (count < 1 || count > PL_OPERATOR_INPUTS) {
         pl_layer_fail(b, "branches takes 1 to %d lists of layers, in a list or by name",
@@ -418,7 +439,7 @@ static pl_node_t list_build(pl_layer_builder_t *b, pl_node_t x, const json_t *li
                 : (pl_layer_fail(b, "a layer is a text or an object"), PL_NO_NODE);
         if (b->err ? b->err->code : b->g->error.code) {
             error_place(b, json_string_value(entry));
-            return PL_NO_NODE; /* the path stays, for err */
+            return PL_NO_NODE;                              /* the path stays, for err */
         }
         b->path[before] = '\0';
     }
@@ -500,7 +521,7 @@ static void layers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
                                           : LOSS_MSE;
     if (loss != LOSS_CROSS_ENTROPY && pl_shape_of(g, x).rank == 2 && pl_dim(g, x, 1) == 1
         && (!has_target || pl_shape_of(g, y).rank == 1))
-        x = pl_flatten(g, x, 0); /* a number for a sample */
+        x = pl_flatten(g, x, 0);                            /* a number for a sample */
     pl_output(g, loss == LOSS_CROSS_ENTROPY || loss == LOSS_BCE ? "logits" : "value", x);
     if (stage == PL_PREDICT)
         return;

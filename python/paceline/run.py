@@ -296,7 +296,8 @@ class Run:
             self._close()
         if self._error:
             raise self._error
-        assert self._result
+        if not self._result:
+            raise Error("PL_ESTATE", "the run has no result: an exception ended it while the program waited for it")
         return self._result
 
     def wait(self) -> Result:
@@ -313,6 +314,8 @@ class Run:
         if self._engine:
             try:
                 yield from self._engine.arrives(lambda: self._is_done).__await__()
+            except asyncio.CancelledError:                  # of the wait: the run continues, and can be awaited again
+                raise
             except BaseException:
                 self._close()
                 raise

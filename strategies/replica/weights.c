@@ -395,7 +395,8 @@ static int import_check(pl_replica_t *r, const import_t *import, const pl_weight
 {
     pl_error_t why = {0};
     int fits = 0;
-    const int code = pl_weights_match(r->model, &r->module, import->weights, file, &why);
+    const int code = pl_weights_match(r->model, &r->module, import->weights, file,
+                                      r->job->stage == PL_PREDICT, &why);
     if (code == PL_OK)
         return PL_OK;
     for (int k = 0; k < r->model->count; k++)

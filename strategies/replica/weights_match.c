@@ -87,7 +87,7 @@ bool pl_weights_fit(const pl_weights_t *weights, const pl_tensor_info_t *tensor)
 
 int pl_weights_match(const pl_model_t *model, const pl_instance_t *module,
                      const pl_weights_t *weights, const pl_weights_t *file,
-                     pl_error_t *err)
+                     bool allows_more, pl_error_t *err)
 {
     list_t list[3] = {{.what = "missing"},
                       {.what = "of another shape"},
@@ -112,6 +112,8 @@ int pl_weights_match(const pl_model_t *model, const pl_instance_t *module,
             && !pl_model_find(model, weights->tensor[k].name)
             && !is_of_other_side(model, module->ops, weights->tensor[k].name))
             list_add(&list[2], weights->tensor[k].name);
+    if (allows_more && !list[0].count && !list[1].count)
+        return PL_OK;
     /* An error has little space: an item is shown completely or counted. */
     for (int k = 0; k < ITEMS_MAX; k++)
         for (list_t *l = list; l < list + 3; l++) {
