@@ -797,7 +797,7 @@ a_list_of_layers_is_a_model() {
     layers '"linear 16", "output hidden", "relu", "linear auto"' >layers.json
     try "$paceline" fit layers.json --set trainer.run_name=outputs --set trainer.max_epochs=1
     try "$paceline" predict layers.json --checkpoint runs/outputs
-    is "$(grep -cv '^[012]$' <<<"$out")" 0 "the class is that of the logits, wherever they stand among the outputs"
+    is "$(grep -cv '^[012]$' <<<"$out")" 0 "the logits have the class, wherever they stand among the outputs"
     layers '"linear 16",\n    "conv 8 3", "linear auto"' >layers.json
     refused 2 'layers.json:3:5: "module.layers.1", conv 8 3: conv takes .*, got \[[0-9]+, 16\]' \
         fit layers.json --set trainer.launcher=spawn --set trainer.devices=2

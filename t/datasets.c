@@ -377,7 +377,7 @@ static void each_sample_is_in_one_fold(void)
         most = count > most ? count : most;
     }
     ok(most - least <= 1, "and of a class as many as the others, or one more");
-    spec = (pl_data_split_spec_t){.total = 3, .folds = 4};
+    spec = (pl_data_split_spec_t){.total = 3, .folds = 4, .fold = 1};
     is_int(pl_data_split_make(&split, &spec, &err), PL_EINVAL, "more folds than samples");
     like(err.text, "data.folds 4 of 3 samples leaves nothing .*choose at most 3",
          "are refused");
@@ -448,6 +448,9 @@ static void csv_keeps_groups_together(void)
     snprintf(options, sizeof options, "{\"path\": \"%s\", \"groups\": \"site\"}", path);
     refused(rig_open_split(&pl_csv_dataset, 0.5, false, options), PL_EINVAL,
             "places.csv: \"groups\": there is no column \"site\"", "a name not there");
+    snprintf(options, sizeof options, "{\"path\": \"%s\", \"groups\": \"b\"}", path);
+    refused(rig_open_split(&pl_csv_dataset, 0.5, false, options), PL_EINVAL,
+            "places.csv: \"groups\" is the target \"b\"", "the target");
     snprintf(options, sizeof options, "{\"path\": \"%s\", \"groups\": \"place\"}",
              file_put_text("one.csv", "place,a,b\nnorth,1,0\nnorth,2,1\n"));
     refused(rig_open_split(&pl_csv_dataset, 0.5, false, options), PL_EINVAL,

@@ -37,6 +37,11 @@ static void in_c(pl_graph_t *g)
            PL_ON_EPOCH | PL_ON_STEP);
     x = pl_sum(g, x, (int[]){0, 1}, 2, false);
     pl_log(g, "norm", pl_pair(x, pl_scalar(g, 1)), PL_ON_EPOCH);
+    x = pl_reshape(g, pl_input(g, "x"), pl_shape(3, -1, 8, 24));
+    x = pl_lstm(g, "rnn", x, 5, &(pl_recurrent_options_t){.bidirectional = true}, NULL,
+                NULL);
+    x = pl_sum(g, x, (int[]){0, 1, 2}, 3, false);
+    pl_log(g, "steps", pl_pair(x, pl_scalar(g, 1)), PL_ON_EPOCH);
 }
 
 static const char *const recorded =
@@ -56,7 +61,12 @@ static const char *const recorded =
     "['log',{'name':'f1','metric':19,'when':'on_epoch|on_step'}],"
     "['sum',{'x':13,'axes':[0,1],'keep':false}],['scalar',{'value':1}],"
     "['pair',{'sum':21,'weight':22}],"
-    "['log',{'name':'norm','metric':23,'when':'on_epoch'}]]";
+    "['log',{'name':'norm','metric':23,'when':'on_epoch'}],['input',{'name':'x'}],"
+    "['reshape',{'x':25,'shape':[-1,8,24]}],"
+    "['lstm',{'name':'rnn','x':26,'hidden':5,'bidirectional':true}],"
+    "['sum',{'x':27,'axes':[0,1,2],'keep':false}],['scalar',{'value':1}],"
+    "['pair',{'sum':28,'weight':29}],"
+    "['log',{'name':'steps','metric':30,'when':'on_epoch'}]]";
 
 /* JSON from a text with ' in place of ". */
 static json_t *parsed(const char *quoted)

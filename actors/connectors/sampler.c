@@ -251,8 +251,8 @@ int pl_data_split_make(pl_data_split_t *split, const pl_data_split_spec_t *spec,
     int64_t count = folds ? total * (spec->fold + 1) / folds - first
                           : llround(spec->share * (double)total),
             groups = 0;
-    if (count < 1 || count >= total)
-        return split_refuse(spec, count >= 1, err);
+    if (count < 1 || count >= total || folds > total)
+        return split_refuse(spec, count >= total, err);
     int64_t *held = pl_alloc_array((size_t)(spec->group ? total : count + 1),
                                    sizeof *held);
     if (!held)

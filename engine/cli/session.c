@@ -19,8 +19,8 @@
 #include "cli/watch.h"
 
 enum { DESCRIPTORS = 65536, DESCRIPTORS_MIN = 64 };
-enum { CLI_MISTAKES = 20 }; /* as pl_options_check_all() tells */
-#define SAME_REQUEST 0.5    /* s: signals that belong together */
+enum { CLI_MISTAKES = 20 };                          /* as pl_options_check_all() tells */
+#define SAME_REQUEST 0.5                             /* s: signals that belong together */
 
 /* ---- options ---- */
 
@@ -143,7 +143,7 @@ void cli_show_metrics(const pl_result_t *result, const char *beginning)
                       cli_number(json_number_value(value), 4, number));
         else if (json_is_null(value))
             cli_print("%-*s not finite\n", width, name);
-        else { /* a matrix, or a curve of many points */
+        else {                                   /* a matrix, or a curve of many points */
             char *text = json_dumps(value, JSON_COMPACT);
             cli_print("%-*s %s\n", width, name,
                       text && strlen(text) <= 160
@@ -231,7 +231,7 @@ static void on_signal(int number, short what, void *user)
         return;
     if (session->signal) {
         cli_live_line("");
-        if (session->ended) /* the result is there, and the engine still closes */
+        if (session->ended)         /* the result is there, and the engine still closes */
             _exit(cli_output_end(session->status));
         cli_note("aborted: nothing was saved");
         _exit(session->signal == SIGINT ? CLI_INTERRUPTED : CLI_FAILED);
@@ -516,9 +516,10 @@ int cli_session_run(cli_session_t *session, const cli_telemetry_t *telemetry)
         tell_endpoint(session, "monitor", pl_engine_monitor_endpoint(session->engine));
         tell_endpoint(session, "control", pl_engine_control_endpoint(session->engine));
         const char *dashboard = pl_engine_dashboard_url(session->engine);
-        if (*dashboard) /* contains a secret: on standard error only */
+        if (*dashboard)                    /* contains a secret: on standard error only */
             cli_note("dashboard: %s", dashboard);
         session->status = CLI_DONE;
+        cli_flush();                            /* what was printed before, into a file */
         event_base_dispatch(session->base);
     }
     cli_signals_free(session->signals);

@@ -311,7 +311,10 @@ static json_t *folds_measure(const cli_sweep_t *sweep, int first, const json_t *
     int count = 0;
     for (int k = first; k < first + sweep->folds; k++) {
         const json_t *row = json_array_get(sweep->rows, (size_t)k);
-        json_t *metrics = json_object_get(row, "metrics");
+        const char *status = json_string_value(json_object_get(row, "status"));
+        json_t *metrics = status && !strcmp(status, "failed")
+                              ? NULL
+                              : json_object_get(row, "metrics");
         count += json_is_object(metrics);
         json_object_foreach(metrics, name, value) {
             const double x = json_number_value(value)
@@ -445,7 +448,7 @@ static void show_row(const json_t *rows, const json_t *row, const char *const *m
                      const json_t *set)
 {
     char text[CELL];
-    int space = 0; /* after the cell before */
+    int space = 0;                                          /* after the cell before */
     for (int column = 0; cell_text(row, column, metrics, set, text); column++) {
         cli_print("%*s%s", space, "", text);
         space = column_width(rows, column, metrics, set) + 2 - (int)strlen(text);
@@ -474,16 +477,20 @@ static void show_best(const json_t *rows, const char *metric)
 }
 
 /* Means over the folds, with their standard deviations. */
-static void show_folds(const json_t *folds, const char *const *metrics)
+static void show_folds(const json_t *folds, int wanted, const char *const *metrics)
 {
     size_t k;
     json_t *row;
     char words[256], mean[24], deviation[24];
     json_array_foreach((json_t *)folds, k, row) {
         cli_sweep_words(json_object_get(row, "set"), words, sizeof words);
-        cli_print("\nmean of %d folds%s%s\n",
-                  (int)json_integer_value(json_object_get(row, "folds")),
-                  *words ? ", " : "", words);
+        const int count = (int)json_integer_value(json_object_get(row, "folds"));
+        if (count == 0)
+            continue;
+        cli_print("\nmean of %d ", count);
+        if (count < wanted)
+            cli_print("of %d ", wanted);
+        cli_print("folds%s%s\n", *words ? ", " : "", words);
         for (int i = 0; metrics[i]; i++) {
             const json_t *value = json_object_get(json_object_get(row, "metrics"),
                                                   metrics[i]),
@@ -513,7 +520,7 @@ void cli_sweep_show(cli_sweep_t *sweep)
         show_row(rows, row, metrics, set);
     json_t *folds = folds_json(sweep);
     if (sweep->folds)
-        show_folds(folds, metrics);
+        show_folds(folds, sweep->folds, metrics);
     if (!sweep->folds || sweep->runs > sweep->folds)
         show_best(sweep->folds ? folds : rows, validated ? "val_loss" : "train_loss");
     json_decref(folds);

@@ -4,7 +4,8 @@
 #     awk -v to=python -f interface.awk paceline.h      structs, functions and methods for the package in python/
 #
 # A graph function takes a pl_graph_t, or makes a metric of nodes, and all its types are known below; a function with
-# another type is left out.  The members of its struct of options are arguments by name.
+# another type is left out, and further results are not asked for.  The members of its struct of options are arguments by
+# name.
 
 BEGIN {
     split("g.flatten.from_axis=1 log.when=\"on_epoch\" max_pool2d.stride=0 max_pool2d.padding=0 var.correction=1 " \
@@ -344,6 +345,8 @@ function take_function(name,    list, count, k, m, base, after, kind) {
             counted_options++
             if (!take_options(base, m[3])) return 0
             called = called "&" m[3]
+        } else if (m[2] == "*" && m[4] == "" && base == "pl_node_t" && after[1] != "int") {
+            called = called "NULL"
         } else
             return 0
     }

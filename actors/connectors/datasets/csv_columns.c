@@ -309,6 +309,14 @@ int csv_number_groups(csv_dataset_t *csv, pl_error_t *err)
         return pl_fail(err, PL_EINVAL, "%s: \"groups\": there is no column \"%.40s\"",
                        csv->path, csv->groups);
     }
+    if (column == csv->column) {
+        json_decref(numbers);
+        return pl_fail(err, PL_EINVAL,
+                       "%s: \"groups\" is the target \"%.40s\", so that a part would "
+                       "have targets that the other lacks: name another column, such as "
+                       "a person or a day",
+                       csv->path, csv->groups);
+    }
     csv->group_column = column;
     csv->group = pl_alloc_array((size_t)csv->rows + 1, sizeof *csv->group);
     failed = failed || !csv->group;
