@@ -222,10 +222,13 @@ static void text_send(generate_t *g, int64_t at, pl_on_answer_t on_answer)
     pl_object_unref(text);
 }
 
-/* The logits behind the newest token of the batch.  NULL: the run has failed. */
+/* The logits behind the newest token of the batch.  NULL: the answer has none, or the run
+ * has failed. */
 static const float *logits_of(generate_t *g, const pl_answer_t *answer)
 {
     pl_error_t err;
+    if (pl_loop_no_reply(&g->call, answer))
+        return NULL;
     const pl_outputs_t *outputs =
         (pl_outputs_t *)answer->body->evaluate_batch_reply.outputs;
     const int size = pl_vocabulary_size(g->vocabulary);
@@ -259,21 +262,22 @@ static void cache_decide(generate_t *g, const char *why)
 static void cache_compared(void *self, const pl_answer_t *answer)
 {
     generate_t *g = self;
-    if (pl_loop_no_reply(&g->call, answer))
-        return;
     const float *logits = logits_of(g, answer);
     if (!logits)
         return;
     const char *precision = pl_options_component_name(g->job->options,
                                                       "trainer.precision");
     const bool is_exact = !precision || !strncmp(precision, "32", 2);
-    double least = INFINITY, most = -INFINITY, difference = 0;
-    for (int k = 0; k < pl_vocabulary_size(g->vocabulary); k++) {
+    const int size = pl_vocabulary_size(g->vocabulary);
+    double least = INFINITY, most = -INFINITY;
+    for (int k = 0; k < size; k++) {
         least = fmin(least, g->expected[k]);
         most = fmax(most, g->expected[k]);
-        difference = fmax(difference, fabs(logits[k] - g->expected[k]));
     }
-    const bool is_same = difference <= (is_exact ? 1e-3 : 3e-2) * (most - least);
+    const double limit = (is_exact ? 1e-3 : 3e-2) * (most - least);
+    bool is_same = true;
+    for (int k = 0; k < size; k++)                          /* NaN is not the same */
+        is_same = is_same && fabs(logits[k] - g->expected[k]) <= limit;
     cache_decide(g, is_same ? NULL
                             : "the module mixes tokens by other means than causal "
                               "attention");
@@ -326,8 +330,6 @@ static void cache_try(generate_t *g)
 static void text_seen(void *self, const pl_answer_t *answer)
 {
     generate_t *g = self;
-    if (pl_loop_no_reply(&g->call, answer))
-        return;
     const float *logits = logits_of(g, answer);
     if (!logits)
         return;
