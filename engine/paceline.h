@@ -1162,14 +1162,14 @@ PL_API void pl_output(pl_graph_t *g, const char *name, pl_node_t x);
     X(MCC, "Matthews' correlation of classes and predictions") \
     X(KAPPA, "Cohen's kappa: agreement beyond chance") \
     X(EXPLAINED_VARIANCE, "1 - variance of y - x / variance of y") \
-    X(FBETA, "mean of precision and recall in which recall has beta^2 times the weight") \
+    X(FBETA, "precision and recall, which has beta^2 times the weight") \
     X(HAMMING, "share of predictions, or of labels, that are wrong") \
     X(PEARSON, "linear correlation of x and y") \
     X(CONCORDANCE, "Lin's concordance: 1 if x equals y") \
     X(CALIBRATION, "mean difference of confidence and share of hits, by bin") \
     X(ROC, "curve of true against false positives") \
     X(PR_CURVE, "curve of precision against recall") \
-    X(CUSTOM, "of states that are added, compared or gathered: pl_custom_metric()")
+    X(CUSTOM, "of states added, compared or gathered: pl_custom_metric()")
 
 typedef enum pl_metric_kind {
 #define PL_X(name, help) PL_METRIC_##name,

@@ -193,8 +193,9 @@ static void request_answered(void *self, const pl_answer_t *answer)
 {
     (void)self;
     request_t *request = answer->context;
-    if (answer->kind == PL_ANSWER_ERROR && answer->error->code == PL_ECANCELLED)
-        request->call = 0;                              /* the run's end has the reason */
+    if (answer->kind == PL_ANSWER_ERROR
+        && (answer->error->code == PL_ECANCELLED || answer->error->code == PL_EPEER))
+        request->call = 0;           /* the run ends, or has ended, and has the reason */
     else if (answer->kind == PL_ANSWER_ERROR)
         request_end(request, answer->error);
     if (answer->kind != PL_ANSWER_REPLY)

@@ -294,8 +294,10 @@ int pl_replica_setup(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
 void pl_replica_release(void *self)
 {
     pl_replica_t *r = self;
-    for (int k = 0; k < r->plan_count; k++)
+    for (int k = 0; k < r->plan_count; k++) {
         pl_free(r->plan[k].fetch);
+        pl_free(r->plan[k].custom);
+    }
     pl_replica_drop_forwards(r);
     pl_pipeline_free(r->pipeline);
     pl_free(r->timings_by_rank);
