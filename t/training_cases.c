@@ -114,7 +114,11 @@ static const char *kept_text(const char *text)
     return "";
 }
 
-static void option_set(const pl_option_t *option, char *self, const json_t *value)
+#define AS_TEXT (JSON_COMPACT | JSON_ENCODE_ANY)
+
+/* behind: memory for the value of an option that is JSON, which lives with the struct. */
+static void option_set(const pl_option_t *option, char *self, const json_t *value,
+                       char **behind)
 {
     void *field = self + option->offset;
     switch (option->type) {
@@ -124,9 +128,13 @@ static void option_set(const pl_option_t *option, char *self, const json_t *valu
     case PL_OPTION_TEXT:
         *(const char **)field = kept_text(json_string_value(value));
         break;
-    case PL_OPTION_JSON:                                   /* which no case gives */
-        *(const char **)field = option->fallback;
+    case PL_OPTION_JSON: {
+        const size_t length = json_dumpb(value, NULL, 0, AS_TEXT);
+        json_dumpb(value, *behind, length, AS_TEXT);
+        *(const char **)field = *behind;
+        *behind += length + 1;
         break;
+    }
     case PL_OPTION_WORD: pl_option_read(option, value, field, NULL); break;
     case PL_OPTION_AMOUNT:
         *(pl_amount_t *)field = (pl_amount_t){.value = json_number_value(value),
@@ -141,17 +149,31 @@ static void option_set(const pl_option_t *option, char *self, const json_t *valu
     }
 }
 
+/* -> the value of an option as a new reference; NULL: it has none */
+static json_t *option_value(const pl_option_t *option, const json_t *given)
+{
+    json_t *value = json_object_get(given, option->name);
+    if (value)
+        return json_incref(value);
+    return option->fallback ? json_loads(option->fallback, JSON_DECODE_ANY, NULL) : NULL;
+}
+
 void *training_component(const pl_component_t *component, const char *options)
 {
     json_t *given = json_loads(options, JSON_REJECT_DUPLICATES, NULL);
-    char *self = given ? pl_alloc(component->size) : NULL;
+    size_t size = component->size;
+    for (const pl_option_t *o = component->options; o->type != PL_OPTION_END; o++) {
+        json_t *value = o->type == PL_OPTION_JSON ? option_value(o, given) : NULL;
+        size += value ? json_dumpb(value, NULL, 0, AS_TEXT) + 1 : 0;
+        json_decref(value);
+    }
+    char *self = given ? pl_alloc(size) : NULL,
+         *behind = self ? self + component->size : NULL;
     for (const pl_option_t *o = component->options; self && o->type != PL_OPTION_END;
          o++) {
-        json_t *usual = o->fallback ? json_loads(o->fallback, JSON_DECODE_ANY, NULL)
-                                    : NULL;
-        const json_t *value = json_object_get(given, o->name);
-        option_set(o, self, value ? value : usual);
-        json_decref(usual);
+        json_t *value = option_value(o, given);
+        option_set(o, self, value, &behind);
+        json_decref(value);
     }
     json_decref(given);
     return self;

@@ -2,10 +2,10 @@
  *
  *     step WORKLOAD [THREADS [REPETITIONS [SECONDS]]]
  *
- * Forward, backward and optimizer of the example modules through the accelerator's table,
- * without actors: what PyTorch's step is measured against, and what the engine's overhead
- * is measured against.  Prints one JSON line with the median, least and most of the
- * repetitions, each of about so many seconds. */
+ * Forward, backward and optimizer of a workload (t/bench/workloads.c) through the
+ * accelerator's table, without actors: what PyTorch's step is measured against, and what
+ * the engine's overhead is measured against.  Prints one JSON line with the median, least
+ * and most of the repetitions, each of about so many seconds. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,42 +13,7 @@
 #include "accelerators/cpu/device.h"
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "t/training_cases.h"
-#include "tensor/layers_module.h"
-
-const pl_registration_t *mlp_plugin(void);
-const pl_registration_t *cnn_plugin(void);
-const pl_registration_t *gpt_plugin(void);
-
-static const pl_registration_t *layers_plugin(void)
-{
-    static const pl_registration_t layers[] = {{"module", &pl_layers_module},
-                                               PL_REGISTRATIONS_END};
-    return layers;
-}
-
-#define GPT(layers, heads, width, context, vocabulary, bias) \
-    "{\"layers\": " #layers ", \"heads\": " #heads ", \"width\": " #width \
-    ", \"context\": " #context ", \"vocabulary_size\": " #vocabulary \
-    ", \"bias\": " #bias "}"
-#define ADAMW &pl_adamw_optimizer, "{\"lr\": 0.0003, \"weight_decay\": 0.1}", 0
-
-static const training_case_t workloads[] = {
-    {"mlp", mlp_plugin, "{\"hidden\": [128], \"classes\": 10}", &pl_sgd_optimizer,
-     "{\"lr\": 0.01}", 0, false, PL_SHAPE(64, 784), 10},
-    {"cnn", cnn_plugin, "{\"classes\": 10}", &pl_adam_optimizer, "{}", 0, false,
-     PL_SHAPE(64, 1, 28, 28), 10},
-    {"gpt-small", gpt_plugin, GPT(4, 4, 128, 64, 65, false), ADAMW, true,
-     PL_SHAPE(12, 64), 65},
-    {"gpt-char", gpt_plugin, GPT(6, 6, 384, 256, 65, false), ADAMW, true,
-     PL_SHAPE(8, 256), 65},
-    {"gpt2", gpt_plugin, GPT(12, 12, 768, 1024, 50257, true), ADAMW, true,
-     PL_SHAPE(4, 64), 50257},
-    {"lstm", layers_plugin,
-     "{\"layers\": [\"embedding 65 512\", \"lstm 512 layers=2\", \"linear 65\"], "
-     "\"classes\": 65}",
-     ADAMW, true, PL_SHAPE(32, 64), 65},
-};
+#include "t/bench/workloads.h"
 
 #define BATCHES 100
 #define REPETITIONS 99
@@ -163,6 +128,17 @@ static double time_steps(bench_t *b, int steps)
     return (double)(pl_now() - start) / steps * 1e-6;
 }
 
+/* Trained numbers, without what lies between tensors. */
+static long long parameters_of(const bench_t *b)
+{
+    const pl_model_t *model = b->training.model;
+    long long count = 0;
+    for (int k = 0; k < model->count; k++)
+        if (model->tensor[k].region == PL_REGION_PARAMS)
+            count += model->tensor[k].count;
+    return count;
+}
+
 static int by_value(const void *a, const void *b)
 {
     const double *x = a, *y = b;
@@ -171,11 +147,14 @@ static int by_value(const void *a, const void *b)
 
 static const training_case_t *find_workload(const char *name)
 {
-    for (size_t i = 0; i < sizeof workloads / sizeof *workloads; i++)
-        if (strcmp(name, workloads[i].name) == 0)
-            return &workloads[i];
-    fail("the workload is one of mlp, cnn, gpt-small, gpt-char, gpt2, lstm", NULL);
-    return NULL;
+    for (int i = 0; i < bench_workload_count; i++)
+        if (strcmp(name, bench_workloads[i].name) == 0)
+            return &bench_workloads[i];
+    fprintf(stderr, "step: no workload \"%s\"; there are", name);
+    for (int i = 0; i < bench_workload_count; i++)
+        fprintf(stderr, " %s", bench_workloads[i].name);
+    fprintf(stderr, "\n");
+    exit(1);
 }
 
 int main(int argc, char **argv)
@@ -194,10 +173,9 @@ int main(int argc, char **argv)
         ms[i] = time_steps(&b, steps);
     qsort(ms, (size_t)repetitions, sizeof *ms, by_value);
     printf("{\"name\": \"step %s\", \"threads\": %d, \"instructions\": \"%s\", \"ms\": "
-           "%.4f, \"min\": %.4f, "
-           "\"max\": %.4f, \"loss\": %.4f}\n",
+           "%.4f, \"min\": %.4f, \"max\": %.4f, \"parameters\": %lld, \"loss\": %.4f}\n",
            b.training.of->name, b.cpu.thread_count, b.cpu.kernels->name,
-           ms[repetitions / 2], ms[0], ms[repetitions - 1], b.loss);
+           ms[repetitions / 2], ms[0], ms[repetitions - 1], parameters_of(&b), b.loss);
     for (int k = 0; k < b.batches; k++)
         for (int i = 0; i < 2; i++)
             pl_free(b.batch[k][i]);
