@@ -264,7 +264,7 @@ static void a_resumed_run_gives_the_same_bits(void)
  * the second epoch, but not the last step of an epoch, because no batch follows it. */
 static void a_late_rank_makes_the_same_reductions_as_the_others(void)
 {
-    static const char trainer[] = "\"devices\": 2, \"depth\": 4, \"step_timeout\": 30, "
+    static const char trainer[] = "\"devices\": 2, \"depth\": 4, "
                                   "\"nan_policy\": \"skip\"";
     static const gpu_run_t ones[] = {
         {.name = "ddp", .trainer = trainer, .strategy = SMALL, .nan = 1},

@@ -14,10 +14,11 @@
 
 rig_spec_t gpu_run_spec(const gpu_run_t *run, const char *collective)
 {
-    static char trainer[320];
+    /* A step of the emulator under the thread sanitizer takes a minute. */
+    static char trainer[384];
     snprintf(trainer, sizeof trainer,
-             "%s, \"max_epochs\": 2, \"strategy\": {\"name\": \"%s\", "
-             "\"collective\": \"%s\"%s%s}",
+             "%s, \"max_epochs\": 2, \"step_timeout\": 600, "
+             "\"strategy\": {\"name\": \"%s\", \"collective\": \"%s\"%s%s}",
              run->trainer, run->by ? run->by : "ddp", collective,
              run->strategy ? ", " : "", run->strategy ? run->strategy : "");
     return (rig_spec_t){.accelerator = run->accelerator ? run->accelerator : "emulated",
