@@ -1,7 +1,8 @@
 /* sampler.c - the order of samples: splits, shuffles, partitions and buckets of lengths
  *
  * Of a split, only held samples are stored.  The others are found by counting: held[k]
- * - k of them come before the k-th held sample. */
+ * - k of them come before the k-th held sample.  Of a split that is too large to be
+ * stored, nothing is: a permutation has the held samples in one range of its places. */
 #include "actors/connectors/sampler.h"
 
 #include <math.h>
@@ -228,6 +229,9 @@ static int64_t split_by_group(const pl_data_split_spec_t *spec, uint64_t key,
     return made;
 }
 
+/* Of larger parts no sample is stored: 32 MiB. */
+#define STORED_MAX (INT64_C(1) << 22)
+
 /* The error of a split that leaves no samples on one side. */
 static int split_refuse(const pl_data_split_spec_t *spec, bool holds, pl_error_t *err)
 {
@@ -253,11 +257,15 @@ int pl_data_split_make(pl_data_split_t *split, const pl_data_split_spec_t *spec,
             groups = 0;
     if (count < 1 || count >= total || folds > total)
         return split_refuse(spec, count >= total, err);
+    uint64_t key = pl_mix(spec->seed, pl_hash_text("data.val_split"));
+    if (count > STORED_MAX && !spec->target && !spec->group) {
+        *split = (pl_data_split_t){total, count, NULL, key, first};
+        return PL_OK;
+    }
     int64_t *held = pl_alloc_array((size_t)(spec->group ? total : count + 1),
                                    sizeof *held);
     if (!held)
         return pl_no_memory(err);
-    uint64_t key = pl_mix(spec->seed, pl_hash_text("data.val_split"));
     for (int64_t k = 0; k < count && !spec->target && !spec->group; k++)
         held[k] = pl_permute_index(key, total, first + k);
     if (spec->target || spec->group) {
@@ -283,12 +291,17 @@ int pl_data_split_make(pl_data_split_t *split, const pl_data_split_spec_t *spec,
                              "is nothing to validate on");
     }
     qsort(held, (size_t)count, sizeof *held, compare_samples);
-    *split = (pl_data_split_t){total, count, held};
+    *split = (pl_data_split_t){total, count, held, key, first};
     return PL_OK;
 }
 
 bool pl_data_split_holds(const pl_data_split_t *split, int64_t sample)
 {
+    if (split->held_count > 0 && !split->held) {
+        const int64_t place = pl_permute_place(split->key, split->total, sample)
+                              - split->first;
+        return place >= 0 && place < split->held_count;
+    }
     return split->held_count > 0
            && bsearch(&sample, split->held, (size_t)split->held_count, sizeof sample,
                       compare_samples);
@@ -408,10 +421,18 @@ int64_t pl_sampler_at(const pl_sampler_t *sampler, uint64_t epoch, int64_t place
     }
     if (sampler->side == PL_WHOLE)
         return place;
-    const int64_t *held = sampler->split->held;
+    const pl_data_split_t *split = sampler->split;
+    const int64_t *held = split->held;
+    if (!held) {
+        const bool behind = sampler->side == PL_HELD || place >= split->first;
+        const int64_t skipped = sampler->side == PL_HELD ? split->first
+                                                         : split->held_count;
+        return pl_permute_index(split->key, split->total,
+                                behind ? place + skipped : place);
+    }
     if (sampler->side == PL_HELD)
         return held[place];
-    int64_t low = 0, high = sampler->split->held_count;
+    int64_t low = 0, high = split->held_count;
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
         if (held[middle] - middle <= place)

@@ -12,7 +12,11 @@
 typedef struct pl_data_split {
     int64_t total;                                          /* samples */
     int64_t held_count;                                     /* of them, for validation */
-    int64_t *held;                                          /* [held_count], rising */
+    int64_t *held;                                          /* [held_count], rising
+                                                               [a permutation has them at
+                                                               its places from `first`] */
+    uint64_t key;
+    int64_t first;
 } pl_data_split_t;
 
 typedef struct pl_data_split_spec {

@@ -62,3 +62,22 @@ int64_t pl_permute_index(uint64_t key, int64_t n, int64_t index)
     } while (x >= (uint64_t)n);
     return (int64_t)x;
 }
+
+int64_t pl_permute_place(uint64_t key, int64_t n, int64_t value)
+{
+    int half = 1;
+    while (half < 31 && (INT64_C(1) << (2 * half)) < n)
+        half++;
+    const uint64_t mask = (UINT64_C(1) << half) - 1;
+    uint64_t x = (uint64_t)value;
+    do {
+        uint64_t left = x >> half, right = x & mask;
+        for (uint64_t round = 4; round-- > 0;) {
+            uint64_t before = right ^ (pl_mix(key + round, left) & mask);
+            right = left;
+            left = before;
+        }
+        x = left << half | right;
+    } while (x >= (uint64_t)n);
+    return (int64_t)x;
+}

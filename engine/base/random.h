@@ -79,5 +79,7 @@ static inline bool pl_dropout_keep(const pl_dropout_t *d, uint64_t element)
 /* The position of `index` of [0, n) in the shuffle of a key: a bijection of [0, n), in
  * constant memory. */
 int64_t pl_permute_index(uint64_t key, int64_t n, int64_t index);
+/* The index whose position is `value`. */
+int64_t pl_permute_place(uint64_t key, int64_t n, int64_t value);
 
 #endif

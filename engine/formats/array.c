@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <endian.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -17,6 +18,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 
 void pl_array_release(pl_array_t *array)
 {
+    if (array->in_file)
+        close(array->fd);
     pl_file_bytes_release(&array->owned);
     *array = (pl_array_t){0};
 }
@@ -118,40 +121,109 @@ static int64_t fortran_next(const pl_shape_t *shape, int64_t index[PL_DIMS])
     return place;
 }
 
+/* The elements of a file are those of memory. */
+static bool raw_is_plain(const pl_raw_t *raw, pl_dtype_t dtype)
+{
+    const size_t width = pl_array_width(dtype);
+    return raw->width == width && raw->kind != 'b' && (raw->kind != 'u' || width == 1)
+           && (!raw->big_endian || width == 1);
+}
+
+/* An element of a file, from the bytes where it begins. */
+static uint64_t raw_bits(const void *element, const pl_raw_t *raw)
+{
+    uint64_t bits = 0;
+    memcpy(&bits, element, raw->width);
+    return raw->big_endian ? be64toh(bits) >> (64 - 8 * raw->width) : bits;
+}
+
+static int raw_too_large(const char *name, int64_t at, uint64_t bits, pl_error_t *err)
+{
+    return pl_fail(err, PL_EFORMAT, "%s: element %lld is %llu, more than 2^63 - 1", name,
+                   (long long)at, (unsigned long long)bits);
+}
+
 int pl_array_decode(pl_array_t *array, const void *elements, const pl_raw_t *raw,
                     const char *name, pl_error_t *err)
 {
     const size_t width = pl_array_width(array->dtype);
     const bool turned = raw->fortran && array->shape.rank > 1;
-    if (raw->width == width && raw->kind != 'b' && !turned
-        && (raw->kind != 'u' || width == 1) && (!raw->big_endian || width == 1)) {
+    array->raw = *raw;
+    if (!turned && (array->in_file || raw_is_plain(raw, array->dtype))) {
         array->data = elements;
         return PL_OK;
     }
     if ((size_t)array->count > pl_file_limit() / width)
         return pl_fail(err, PL_EFORMAT,
                        "%s: more than %zu bytes in memory, which is the "
-                       "limit",
-                       name, pl_file_limit());
+                       "limit%s",
+                       name, pl_file_limit(),
+                       turned ? ": save it in C order (numpy.ascontiguousarray), and it "
+                                "can stay on the disk"
+                              : "");
     uint8_t *data = pl_alloc_array((size_t)array->count + 1, width);
     if (!data)
         return pl_no_memory(err);
     int64_t index[PL_DIMS] = {0}, from = 0;
     for (int64_t i = 0; i < array->count; i++) {
-        uint64_t bits = 0;
-        memcpy(&bits, (const uint8_t *)elements + (size_t)from * raw->width, raw->width);
-        if (raw->big_endian)
-            bits = be64toh(bits) >> (64 - 8 * raw->width);
+        const uint64_t bits =
+            raw_bits((const uint8_t *)elements + (size_t)from * raw->width, raw);
         if (!raw_store(bits, raw, array->dtype, data, i)) {
             pl_free(data);
-            return pl_fail(err, PL_EFORMAT,
-                           "%s: element %lld is %llu, more than 2^63 - 1", name,
-                           (long long)i, (unsigned long long)bits);
+            return raw_too_large(name, i, bits, err);
         }
         from = turned ? fortran_next(&array->shape, index) : i + 1;
     }
     array->owned = (pl_file_bytes_t){data, (size_t)array->count * width};
     array->data = data;
+    array->in_file = false;
+    return PL_OK;
+}
+
+/* ---- elements that stay in their file ---- */
+
+int pl_array_leave(pl_array_t *array, pl_file_map_t *map, int code)
+{
+    const bool stays = code == PL_OK && array->in_file;
+    if (stays)
+        array->at = (uint64_t)((const uint8_t *)array->data - map->data);
+    if (stays)
+        array->data = NULL;
+    pl_file_unmap(map, stays ? &array->fd : NULL);
+    return code;
+}
+
+int pl_array_read(const pl_array_t *array, const char *name, int64_t first, size_t count,
+                  pl_dtype_t to, void *out, pl_error_t *err)
+{
+    enum { PIECE = 16384 };                                 /* bytes */
+    uint64_t piece[PIECE / 8], wide[PIECE / 8];
+    const pl_raw_t *raw = &array->raw;
+    const size_t width = pl_array_width(array->dtype), to_width = pl_array_width(to),
+                 most = PIECE / (width > raw->width ? width : raw->width);
+    if (!array->in_file) {
+        pl_convert(array->dtype, (const char *)array->data + (size_t)first * width, to,
+                   out, count);
+        return PL_OK;
+    }
+    const uint64_t at = array->at + (uint64_t)first * raw->width;
+    const bool plain = raw_is_plain(raw, array->dtype);
+    if (plain && to == array->dtype)
+        return pl_file_read_at(array->fd, name, at, count * width, out, err);
+    for (size_t done = 0, n; done < count; done += n) {
+        n = count - done < most ? count - done : most;
+        const int code = pl_file_read_at(array->fd, name, at + done * raw->width,
+                                         n * raw->width, piece, err);
+        if (code != PL_OK)
+            return code;
+        for (size_t i = 0; i < n && !plain; i++) {
+            const uint64_t bits = raw_bits((const uint8_t *)piece + i * raw->width, raw);
+            if (!raw_store(bits, raw, array->dtype, wide, (int64_t)i))
+                return raw_too_large(name, first + (int64_t)(done + i), bits, err);
+        }
+        pl_convert(array->dtype, plain ? piece : wide, to, (char *)out + done * to_width,
+                   n);
+    }
     return PL_OK;
 }
 

@@ -8,17 +8,6 @@
 #include "formats/stream.h"
 #include "paceline.h"
 
-typedef struct pl_array {
-    pl_dtype_t dtype;
-    pl_shape_t shape;
-    int64_t count;                     /* elements */
-    const void *data;                  /* [shape], last axis fastest, in the byte order of
-                                          this machine */
-    pl_file_bytes_t owned;             /* the file that contains data  [a view] */
-} pl_array_t;
-
-void pl_array_release(pl_array_t *array);
-
 /* The elements of a file. */
 typedef struct pl_raw {
     char kind;                                        /* as in NumPy: b (bool), i, u, f */
@@ -26,12 +15,37 @@ typedef struct pl_raw {
     bool big_endian, fortran;                         /* fortran: first axis fastest */
 } pl_raw_t;
 
+typedef struct pl_array {
+    pl_dtype_t dtype;
+    pl_shape_t shape;
+    int64_t count;                     /* elements */
+    const void *data;                  /* [shape], last axis fastest, in the byte order of
+                                          this machine  [in_file] */
+    pl_file_bytes_t owned;             /* the file that contains data  [a view] */
+    bool in_file;                      /* the elements stay there, from `at` on */
+    int fd;
+    uint64_t at;
+    pl_raw_t raw;                                           /* elements in the file */
+} pl_array_t;
+
+void pl_array_release(pl_array_t *array);
+
+/* Reads elements [first, first + count) as pl_convert() converts them, from memory or
+ * from the file, which is called `name` in errors: PL_EIO, also if it has become shorter;
+ * PL_EFORMAT: larger than int64.  Several threads may read at once. */
+int pl_array_read(const pl_array_t *array, const char *name, int64_t first, size_t count,
+                  pl_dtype_t to, void *out, pl_error_t *err);
+
+/* Ends the mapping of an array in a file; takes it over if code is PL_OK; -> code. */
+int pl_array_leave(pl_array_t *array, pl_file_map_t *map, int code);
+
 /* The type in memory, which is at least as wide: u8 for bool and u1; i32 for i1, i2 and
  * u2; i64 for u4 and u8; f32 for f2. false: no such elements are known. */
 bool pl_raw_dtype(const pl_raw_t *raw, pl_dtype_t *dtype);
 
 /* Sets the data of an array that has type, shape and count: a view of the elements of a
- * file if they are as in memory, otherwise a copy of at most pl_file_limit() bytes.
+ * file if they are as in memory, otherwise a copy of at most pl_file_limit() bytes. Of an
+ * array in a file, whatever its elements are, but those in Fortran order are a copy.
  * PL_EFORMAT names `name` and the first number that is larger than int64. */
 int pl_array_decode(pl_array_t *array, const void *elements, const pl_raw_t *raw,
                     const char *name, pl_error_t *err);
@@ -67,6 +81,10 @@ int pl_idx_read(const void *data, size_t size, const char *name, pl_array_t *arr
 /* The same for a file, plain or gzip; the array owns its bytes. */
 int pl_idx_load(const char *path, size_t limit, pl_array_t *array, pl_error_t *err);
 
+/* The same, but the elements of a plain file of more than `memory` bytes stay there
+ * [SIZE_MAX: never]. */
+int pl_idx_open(const char *path, size_t memory, pl_array_t *array, pl_error_t *err);
+
 /* ---- NumPy's .npy arrays, read: npy.c; paceline.h has pl_npy_write() ----
  *
  * The magic, a version (1 to 3), the length of a header, the header as a Python
@@ -83,6 +101,14 @@ int pl_npy_read(const void *data, size_t size, const char *name, pl_array_t *arr
 /* The same for a file, plain or gzip; the array owns its bytes and is aligned. */
 int pl_npy_load(const char *path, size_t limit, pl_array_t *array, pl_error_t *err);
 
+/* The same, but the elements of a plain file of more than `memory` bytes stay there, if
+ * they are in C order  [SIZE_MAX: never]. */
+int pl_npy_open(const char *path, size_t memory, pl_array_t *array, pl_error_t *err);
+/* The same for a mapped part of a file, which begins `from` bytes after the map.  The
+ * array takes the file, unless it had to copy the elements. */
+int pl_npy_leave(pl_file_map_t *map, size_t from, size_t size, const char *name,
+                 pl_array_t *array, pl_error_t *err);
+
 /* The same for bytes of a file, which become the array's or are left to the caller. */
 int pl_npy_take(pl_file_bytes_t *bytes, const char *name, pl_array_t *array,
                 pl_error_t *err);
@@ -96,6 +122,11 @@ int pl_npz_read(const void *data, size_t size, const char *name, const char *arr
 
 /* The same for a file. */
 int pl_npz_load(const char *path, const char *array, size_t limit, pl_array_t *found,
+                pl_error_t *err);
+
+/* The same, but an array of savez that has more than `memory` bytes stays in the archive,
+ * if it is in C order; then its checksum is not compared  [SIZE_MAX: never]. */
+int pl_npz_open(const char *path, const char *array, size_t memory, pl_array_t *found,
                 pl_error_t *err);
 
 #endif

@@ -9,11 +9,11 @@ static const pl_raw_t types[] = {
     [0x08] = {'u', 1, true}, [0x09] = {'i', 1, true}, [0x0B] = {'i', 2, true},
     [0x0C] = {'i', 4, true}, [0x0D] = {'f', 4, true}, [0x0E] = {'f', 8, true}};
 
-int pl_idx_read(const void *data, size_t size, const char *name, pl_array_t *array,
-                pl_error_t *err)
+static int idx_parse(const void *data, size_t size, const char *name, bool in_file,
+                     pl_array_t *array, pl_error_t *err)
 {
     const uint8_t *p = data;
-    pl_array_t found = {0};
+    pl_array_t found = {.in_file = in_file};
     pl_raw_t raw = {0};
     if (size < 4 || p[0] || p[1])
         return pl_fail(err, PL_EFORMAT, "%s: byte 0: this is not an IDX file", name);
@@ -56,6 +56,12 @@ int pl_idx_read(const void *data, size_t size, const char *name, pl_array_t *arr
     return code;
 }
 
+int pl_idx_read(const void *data, size_t size, const char *name, pl_array_t *array,
+                pl_error_t *err)
+{
+    return idx_parse(data, size, name, false, array, err);
+}
+
 int pl_idx_load(const char *path, size_t limit, pl_array_t *array, pl_error_t *err)
 {
     pl_file_bytes_t bytes;
@@ -68,4 +74,15 @@ int pl_idx_load(const char *path, size_t limit, pl_array_t *array, pl_error_t *e
     else
         array->owned = bytes;
     return code;
+}
+
+int pl_idx_open(const char *path, size_t memory, pl_array_t *array, pl_error_t *err)
+{
+    pl_file_map_t map;
+    const int code = pl_file_map(path, memory, &map, err);
+    return code ? code
+           : map.data
+               ? pl_array_leave(array, &map,
+                                idx_parse(map.data, map.size, path, true, array, err))
+               : pl_idx_load(path, pl_file_limit(), array, err);
 }

@@ -209,10 +209,14 @@ static int npy_take_elements(const npy_header_t *h, size_t size, pl_array_t *arr
     return pl_array_decode(array, h->end, &h->raw, h->name, h->err);
 }
 
-int pl_npy_read(const void *data, size_t size, const char *name, pl_array_t *array,
-                pl_error_t *err)
+static int npy_parse(const void *data, size_t size, const char *name, bool in_file,
+                     pl_array_t *array, pl_error_t *err)
 {
-    npy_header_t h = {.name = name, .file = data, .at = data, .err = err};
+    npy_header_t h = {.name = name,
+                      .file = data,
+                      .at = data,
+                      .array = {.in_file = in_file},
+                      .err = err};
     int code = npy_find_header(&h, size);
     if (!code)
         code = npy_dictionary(&h);
@@ -221,6 +225,28 @@ int pl_npy_read(const void *data, size_t size, const char *name, pl_array_t *arr
     if (!code)
         *array = h.array;
     return code;
+}
+
+int pl_npy_read(const void *data, size_t size, const char *name, pl_array_t *array,
+                pl_error_t *err)
+{
+    return npy_parse(data, size, name, false, array, err);
+}
+
+int pl_npy_leave(pl_file_map_t *map, size_t from, size_t size, const char *name,
+                 pl_array_t *array, pl_error_t *err)
+{
+    return pl_array_leave(array, map,
+                          npy_parse(map->data + from, size, name, true, array, err));
+}
+
+int pl_npy_open(const char *path, size_t memory, pl_array_t *array, pl_error_t *err)
+{
+    pl_file_map_t map;
+    const int code = pl_file_map(path, memory, &map, err);
+    return code       ? code
+           : map.data ? pl_npy_leave(&map, 0, map.size, path, array, err)
+                      : pl_npy_load(path, pl_file_limit(), array, err);
 }
 
 int pl_npy_take(pl_file_bytes_t *bytes, const char *name, pl_array_t *array,

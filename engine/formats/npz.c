@@ -12,7 +12,8 @@
 #include "base/error.h"
 #include "formats/array.h"
 
-enum { END = 22, ENTRY = 46, LOCAL = 30, STORED = 0, DEFLATED = 8, DEFLATE_MAX = 1032 };
+enum { END = 22, LOCATOR = 20, END_64 = 56, ENTRY = 46, LOCAL = 30 };
+enum { STORED = 0, DEFLATED = 8, DEFLATE_MAX = 1032 };
 
 typedef struct npz {
     const char *name;
@@ -79,8 +80,17 @@ static int npz_find(const npz_t *npz, const char *array, npz_member_t *member)
         at--;
     if (npz->size < END || memcmp(npz->data + at, "PK\5\6", 4))
         return npz_damaged(npz, "it has no directory at its end, as a ZIP file has");
-    const uint64_t entries = number(npz->data + at + 10, 2);
+    uint64_t entries = number(npz->data + at + 10, 2);
     size_t from = number(npz->data + at + 16, 4);
+    if (from == UINT32_MAX && at >= LOCATOR
+        && !memcmp(npz->data + at - LOCATOR, "PK\6\7", 4)) {
+        const uint64_t end = number(npz->data + at - LOCATOR + 8, 8);
+        if (end > npz->size || npz->size - end < END_64
+            || memcmp(npz->data + end, "PK\6\6", 4))
+            return npz_damaged(npz, "its directory is not whole");
+        entries = number(npz->data + end + 32, 8);
+        from = number(npz->data + end + 48, 8);
+    }
     for (uint64_t k = 0; k < entries; k++) {
         if (from > npz->size || npz->size - from < ENTRY
             || memcmp(npz->data + from, "PK\1\2", 4))
@@ -120,8 +130,7 @@ static int npz_unpack(const npz_t *npz, const npz_member_t *member, size_t limit
                        "savez_compressed write 0 and 8",
                        npz->name, member->method);
     if (member->size > limit || member->packed_size > UINT32_MAX
-        || member->size > UINT32_MAX
-        || member->size / DEFLATE_MAX > member->packed_size
+        || member->size > UINT32_MAX || member->size / DEFLATE_MAX > member->packed_size
         || (member->method == STORED && member->size != member->packed_size))
         return pl_fail(npz->err, PL_EFORMAT,
                        "%s: an array of %llu bytes, packed into %llu, is not possible, "
@@ -149,29 +158,42 @@ static int npz_unpack(const npz_t *npz, const npz_member_t *member, size_t limit
     return PL_OK;
 }
 
+/* Finds an array, and its bytes in the archive. */
+static int npz_member(const npz_t *npz, const char *array, npz_member_t *member)
+{
+    const int code = npz_find(npz, array, member);
+    if (code)
+        return code;
+    if (member->offset > npz->size || npz->size - member->offset < LOCAL
+        || memcmp(npz->data + member->offset, "PK\3\4", 4))
+        return npz_damaged(npz, "an array is not where the directory says");
+    const uint8_t *local = npz->data + member->offset;
+    const size_t from = (size_t)member->offset + LOCAL + number(local + 26, 2)
+                        + number(local + 28, 2);
+    if (from > npz->size || npz->size - from < member->packed_size)
+        return npz_damaged(npz, "an array ends behind the file");
+    member->packed = npz->data + from;
+    return PL_OK;
+}
+
+static int npz_take(const npz_t *npz, const npz_member_t *member, size_t limit,
+                    pl_array_t *found)
+{
+    pl_file_bytes_t bytes = {0};
+    int code = npz_unpack(npz, member, limit, &bytes);
+    if (!code)
+        code = pl_npy_take(&bytes, npz->name, found, npz->err);
+    pl_file_bytes_release(&bytes);
+    return code;
+}
+
 int pl_npz_read(const void *data, size_t size, const char *name, const char *array,
                 size_t limit, pl_array_t *found, pl_error_t *err)
 {
     const npz_t npz = {name, data, size, err};
     npz_member_t member;
-    pl_file_bytes_t bytes = {0};
-    int code = npz_find(&npz, array, &member);
-    if (code)
-        return code;
-    if (member.offset > size || size - member.offset < LOCAL
-        || memcmp(npz.data + member.offset, "PK\3\4", 4))
-        return npz_damaged(&npz, "an array is not where the directory says");
-    const uint8_t *local = npz.data + member.offset;
-    const size_t from = (size_t)member.offset + LOCAL + number(local + 26, 2)
-                        + number(local + 28, 2);
-    if (from > size || size - from < member.packed_size)
-        return npz_damaged(&npz, "an array ends behind the file");
-    member.packed = npz.data + from;
-    code = npz_unpack(&npz, &member, limit, &bytes);
-    if (!code)
-        code = pl_npy_take(&bytes, name, found, err);
-    pl_file_bytes_release(&bytes);
-    return code;
+    const int code = npz_member(&npz, array, &member);
+    return code ? code : npz_take(&npz, &member, limit, found);
 }
 
 int pl_npz_load(const char *path, const char *array, size_t limit, pl_array_t *found,
@@ -183,5 +205,25 @@ int pl_npz_load(const char *path, const char *array, size_t limit, pl_array_t *f
         return code;
     code = pl_npz_read(bytes.data, bytes.size, path, array, limit, found, err);
     pl_file_bytes_release(&bytes);
+    return code;
+}
+
+int pl_npz_open(const char *path, const char *array, size_t memory, pl_array_t *found,
+                pl_error_t *err)
+{
+    pl_file_map_t map;
+    npz_member_t member;
+    int code = pl_file_map(path, memory, &map, err);
+    if (code || !map.data)
+        return code ? code : pl_npz_load(path, array, pl_file_limit(), found, err);
+    const npz_t npz = {path, map.data, map.size, err};
+    code = npz_member(&npz, array, &member);
+    if (!code && member.method == STORED && member.size == member.packed_size
+        && member.size > memory)
+        return pl_npy_leave(&map, (size_t)(member.packed - map.data), member.size, path,
+                            found, err);
+    if (!code)
+        code = npz_take(&npz, &member, pl_file_limit(), found);
+    pl_file_unmap(&map, NULL);
     return code;
 }

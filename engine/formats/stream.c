@@ -1,4 +1,4 @@
-/* stream.c - a whole file in memory, plain, gzip or Zstandard
+/* stream.c - a whole file in memory, plain, gzip or Zstandard; or a plain file in place
  *
  * A file is read in pieces: the first one decides whether it is compressed, each one adds
  * to the output. Several gzip members or Zstandard frames in a row are one file, as in
@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -176,21 +177,25 @@ static int zstd_take(stream_t *s, const uint8_t *piece, size_t n)
     return PL_OK;
 }
 
-/* Finds the packing from the first bytes of the file. */
+/* The packing by the first bytes of the file. */
+static packing_t packing_of(const uint8_t *bytes, size_t n)
+{
+    return n >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b    ? GZIP
+           : n >= 4 && !memcmp(bytes, "\x28\xb5\x2f\xfd", 4) ? ZSTD
+                                                             : PLAIN;
+}
+
 static int stream_begin(stream_t *s, const uint8_t *piece, size_t n)
 {
-    if (n >= 2 && piece[0] == 0x1f && piece[1] == 0x8b) {
+    const packing_t packing = packing_of(piece, n);
+    if (packing == GZIP) {
         s->z.zalloc = zlib_alloc;
         s->z.zfree = zlib_free;
         if (inflateInit2(&s->z, 15 + 16) != Z_OK)           /* 16: a gzip header */
             return pl_no_memory(s->err);
-        s->packing = GZIP;
     }
-    if (n >= 4 && !memcmp(piece, "\x28\xb5\x2f\xfd", 4)) {
-        s->packing = ZSTD;
-        return zstd_open(s);
-    }
-    return PL_OK;
+    s->packing = packing;
+    return packing == ZSTD ? zstd_open(s) : PL_OK;
 }
 
 /* Takes the next bytes of the file. */
@@ -284,18 +289,84 @@ static int stream_read_open(stream_t *s, int fd)
     return code;
 }
 
+/* O_NONBLOCK: opening a pipe would otherwise wait for its writer.  -1: an error. */
+static int file_open(const char *path, pl_error_t *err)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        pl_fail(err,
+                errno == ENOENT   ? PL_ENOTFOUND
+                : errno == ENOMEM ? PL_ENOMEM
+                                  : PL_EIO,
+                "%s: %m", path);
+    return fd;
+}
+
 int pl_file_read(const char *path, size_t limit, pl_file_bytes_t *bytes, pl_error_t *err)
 {
-    /* O_NONBLOCK: opening a pipe would otherwise wait for its writer. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    pl_error_t why = {0};
+    const int fd = file_open(path, &why);
     if (fd < 0)
-        return pl_fail(err,
-                       errno == ENOENT   ? PL_ENOTFOUND
-                       : errno == ENOMEM ? PL_ENOMEM
-                                         : PL_EIO,
-                       "%s: %m", path);
+        return pl_fail(err, why.code, "%s", why.text);
     stream_t s = {.name = path, .limit = limit, .err = err};
     int code = stream_end(&s, stream_read_open(&s, fd), bytes);
     close(fd);
     return code;
+}
+
+int pl_file_map(const char *path, size_t above, pl_file_map_t *map, pl_error_t *err)
+{
+    struct stat found;
+    pl_error_t why = {0};
+    *map = (pl_file_map_t){.fd = -1};
+    if (above == SIZE_MAX)
+        return PL_OK;
+    const int fd = file_open(path, &why);
+    if (fd < 0)
+        return pl_fail(err, why.code, "%s", why.text);
+    if (fstat(fd, &found) || !S_ISREG(found.st_mode) || found.st_size < 4
+        || (uint64_t)found.st_size <= above) {
+        close(fd);
+        return PL_OK;
+    }
+    void *data = mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED) {
+        close(fd);
+        return pl_fail(err, PL_EIO, "%s: it cannot be mapped", path);
+    }
+    *map = (pl_file_map_t){fd, data, (size_t)found.st_size};
+    if (packing_of(map->data, 4) != PLAIN)
+        pl_file_unmap(map, NULL);
+    return PL_OK;
+}
+
+void pl_file_unmap(pl_file_map_t *map, int *fd_p)
+{
+    if (map->data)
+        munmap((void *)map->data, map->size);
+    if (fd_p)
+        *fd_p = map->fd;
+    else if (map->fd >= 0)
+        close(map->fd);
+    *map = (pl_file_map_t){.fd = -1};
+}
+
+int pl_file_read_at(int fd, const char *name, uint64_t at, size_t size, void *out,
+                    pl_error_t *err)
+{
+    for (size_t done = 0; done < size;) {
+        const ssize_t n = pread(fd, (char *)out + done, size - done, (off_t)(at + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return pl_fail(err, PL_EIO, "%s: byte %llu: %m", name,
+                           (unsigned long long)(at + done));
+        if (n == 0)
+            return pl_fail(err, PL_EIO,
+                           "%s: it has become shorter since it was opened: byte %llu is "
+                           "missing",
+                           name, (unsigned long long)(at + done));
+        done += (size_t)n;
+    }
+    return PL_OK;
 }

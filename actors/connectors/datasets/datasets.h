@@ -55,6 +55,16 @@ char *pl_dataset_data_info(int64_t classes, const pl_shape_t *shape);
 void pl_dataset_warn_of_labels(const pl_data_request_t *request, const char *path,
                                int64_t samples, int64_t smallest, int64_t largest);
 
+/* The option of data sets whose files can stay on the disk, and its value in bytes. */
+#define PL_MEMORY_MB(struct_t) \
+    PL_INT( \
+        struct_t, memory_mb, "128", "0..1048576", \
+        "a plain file of more MiB stays on the disk, and samples are read from there")
+static inline size_t pl_memory_bytes(int64_t memory_mb)
+{
+    return (size_t)memory_mb << 20;
+}
+
 /* Adds a member, whose value is JSON, to a data info, which is not empty; consumes both
  * texts, also NULL.  NULL: out of memory. */
 char *pl_data_info_add(char **data_info_p, const char *key, char **json_p);

@@ -17,7 +17,7 @@
 typedef struct idx {
     const char *path, *prefix, *images_name, *labels_name;
     double mean, std;
-    int64_t ignore_index;
+    int64_t ignore_index, memory_mb;
     char *images_file, *labels_file;                        /* found  [none] */
     pl_array_t images;                                      /* [samples, …] */
     pl_array_t labels;                                      /* [samples]; count 0: none */
@@ -42,6 +42,7 @@ static const pl_option_t idx_options[] = {
     PL_FLOAT(idx_t, mean, "0", NULL,
              "subtracted from pixels, which are scaled to 0 to 1 if they are bytes"),
     PL_FLOAT(idx_t, std, "1", "(0..", "divides pixels, after the mean is subtracted"),
+    PL_MEMORY_MB(idx_t),
     PL_OPTIONS_END,
 };
 
@@ -52,6 +53,7 @@ typedef struct pattern {
     const char *folder, *begin, *kind;                      /* kind: "images", "labels" */
     const char *format;                                     /* "idx", or "" */
     bool trains, tests;                                     /* the set that it names */
+    size_t memory;                                          /* of pl_idx_open() */
 } pattern_t;
 
 static bool is_of_training(pl_stage_t stage)
@@ -79,14 +81,14 @@ static size_t stem(const char *name)
 /* ---- Loading ---- */
 
 /* A file by its name, in a folder unless the name has its own. */
-static int idx_load_as(const char *folder, const char *name, const char *ending,
+static int idx_load_as(const pattern_t *pattern, const char *name, const char *ending,
                        char **file_p, pl_array_t *array, pl_error_t *err)
 {
     char *file = *name == '/' ? pl_text("%s%s", name, ending)
-                              : pl_text("%s/%s%s", folder, name, ending);
+                              : pl_text("%s/%s%s", pattern->folder, name, ending);
     if (!file)
         return pl_no_memory(err);
-    const int code = pl_idx_load(file, pl_file_limit(), array, err);
+    const int code = pl_idx_open(file, pattern->memory, array, err);
     if (code == PL_OK)
         *file_p = file;
     else
@@ -101,9 +103,9 @@ static int idx_load_found(const char *usual, const pattern_t *pattern, char **fi
 {
     int code = PL_ENOTFOUND;
     if (usual)
-        code = idx_load_as(pattern->folder, usual, "", file_p, array, err);
+        code = idx_load_as(pattern, usual, "", file_p, array, err);
     if (usual && code == PL_ENOTFOUND)
-        code = idx_load_as(pattern->folder, usual, ".gz", file_p, array, err);
+        code = idx_load_as(pattern, usual, ".gz", file_p, array, err);
     if (code != PL_ENOTFOUND)
         return code;
     char *found = NULL;
@@ -136,7 +138,7 @@ static int idx_load_found(const char *usual, const pattern_t *pattern, char **fi
     if (!code && !(*file_p = pl_text("%s/%s", pattern->folder, found)))
         code = pl_no_memory(err);
     pl_text_free(found);
-    return code ? code : pl_idx_load(*file_p, pl_file_limit(), array, err);
+    return code ? code : pl_idx_open(*file_p, pattern->memory, array, err);
 }
 
 static int64_t idx_label(const idx_t *idx, int64_t sample)
@@ -186,9 +188,10 @@ static int idx_load_labels(idx_t *idx, const usual_t *usual, pl_stage_t stage,
     const char *file = idx->images_file, *slash = strrchr(file, '/'), *name = slash + 1,
                *word = strstr(name, "images");
     const bool is_usual = !strncmp(name, usual->images, strlen(usual->images));
+    const pattern_t named = {.folder = idx->path, .memory = SIZE_MAX};
     if (*idx->labels_name)
-        return idx_load_as(idx->path, idx->labels_name, "", &idx->labels_file,
-                           &idx->labels, err);
+        return idx_load_as(&named, idx->labels_name, "", &idx->labels_file, &idx->labels,
+                           err);
     char *folder = pl_text("%.*s", slash > file ? (int)(slash - file) : 1, file),
          *begin = word ? pl_text("%.*slabels", (int)(word - name), name) : NULL;
     const pattern_t pattern = {folder,
@@ -196,7 +199,8 @@ static int idx_load_labels(idx_t *idx, const usual_t *usual, pl_stage_t stage,
                                "labels",
                                strstr(name, "idx") ? "idx" : "",
                                names_training(name),
-                               names_test(name)};
+                               names_test(name),
+                               SIZE_MAX};
     int code = PL_ENOTFOUND;
     if (!folder || (word && !begin))
         code = pl_no_memory(err);
@@ -228,10 +232,16 @@ static int idx_load_all(idx_t *idx, pl_stage_t stage, pl_error_t *err)
                            pl_text("%s%s-labels-idx1-ubyte", idx->prefix, part)};
     pl_error_t why = {0};
     const bool trains = is_of_training(stage);
-    const pattern_t pattern = {idx->path, idx->prefix, "images", "idx", trains, !trains};
+    const pattern_t pattern = {idx->path,
+                               idx->prefix,
+                               "images",
+                               "idx",
+                               trains,
+                               !trains,
+                               pl_memory_bytes(idx->memory_mb)};
     int code = usual.images && usual.labels ? PL_OK : pl_no_memory(&why);
     if (!code && *idx->images_name) {
-        code = idx_load_as(idx->path, idx->images_name, "", &idx->images_file,
+        code = idx_load_as(&pattern, idx->images_name, "", &idx->images_file,
                            &idx->images, &why);
     } else if (!code) {
         code = idx_load_found(usual.images, &pattern, &idx->images_file, &idx->images,
@@ -305,31 +315,46 @@ static int idx_open(void *self, const pl_data_request_t *request, pl_data_info_t
     return PL_OK;
 }
 
+/* Scales pixels [n] as they are in the file. */
+static void idx_scale(const idx_t *idx, const void *pixels, size_t n, float *x)
+{
+    const pl_dtype_t dtype = idx->images.dtype;
+    if (dtype == PL_U8)
+        pl_convert_u8_f32(pixels, n, idx->scale, idx->shift, x);
+    for (size_t k = 0; dtype != PL_U8 && k < n; k++) {
+        const double pixel = dtype == PL_I32   ? ((const int32_t *)pixels)[k]
+                             : dtype == PL_F32 ? (double)((const float *)pixels)[k]
+                                               : ((const double *)pixels)[k];
+        x[k] = (float)((pixel - idx->mean) / idx->std);
+    }
+}
+
 static int idx_read(const void *self, const pl_read_request_t *request,
                     void *const field[], pl_error_t *err)
 {
+    enum { PIECE = 16384 };                                 /* bytes */
     const idx_t *idx = self;
-    int code = pl_dataset_check(idx->path, request, idx->images.shape.dim[0], err);
-    if (code)
-        return code;
+    const pl_array_t *images = &idx->images;
+    const size_t width = pl_array_width(images->dtype), most = PIECE / width;
+    uint64_t piece[PIECE / sizeof(uint64_t)];
+    int code = pl_dataset_check(idx->path, request, images->shape.dim[0], err);
     float *x = field[0];
-    for (int i = 0; i < request->count; i++, x += idx->pixels) {
-        const pl_array_t *images = &idx->images;
-        const size_t from = (size_t)request->index[i] * idx->pixels;
-        if (images->dtype == PL_U8)
-            pl_convert_u8_f32((const uint8_t *)images->data + from, idx->pixels,
-                              idx->scale, idx->shift, x);
-        for (size_t k = 0; images->dtype != PL_U8 && k < idx->pixels; k++) {
-            const double pixel = images->dtype == PL_I32
-                                     ? ((const int32_t *)images->data)[from + k]
-                                 : images->dtype == PL_F32
-                                     ? (double)((const float *)images->data)[from + k]
-                                     : ((const double *)images->data)[from + k];
-            x[k] = (float)((pixel - idx->mean) / idx->std);
+    for (int i = 0; i < request->count && code == PL_OK; i++, x += idx->pixels) {
+        const int64_t from = request->index[i] * (int64_t)idx->pixels;
+        if (!images->in_file)
+            idx_scale(idx, (const char *)images->data + (size_t)from * width, idx->pixels,
+                      x);
+        for (size_t k = 0; images->in_file && k < idx->pixels && code == PL_OK;
+             k += most) {
+            const size_t left = idx->pixels - k, n = left < most ? left : most;
+            code = pl_array_read(images, idx->images_file, from + (int64_t)k, n,
+                                 images->dtype, piece, err);
+            if (code == PL_OK)
+                idx_scale(idx, piece, n, x + k);
         }
     }
-    if (idx->labels.count == 0)
-        return PL_OK;
+    if (code != PL_OK || idx->labels.count == 0)
+        return code;
     int64_t *y = field[1];
     for (int i = 0; i < request->count; i++)
         y[i] = idx_label(idx, request->index[i]);

@@ -106,7 +106,7 @@ static int lines_read(const void *self, const pl_read_request_t *request,
         const int64_t begin = lines->begin[request->index[i]];
         const int64_t length = lines_length(lines, request->index[i]);
         const int64_t size = line_size(lines, begin);
-        pl_tokens_copy(&lines->tokens, begin, size, y);
+        pl_tokens_copy(&lines->tokens, begin, size, y, err);
         if (length > size)
             y[size] = lines->tokens.newline;
         x[0] = lines->tokens.newline;

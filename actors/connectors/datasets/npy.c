@@ -17,7 +17,7 @@
 #include "tensor/graph.h"
 
 typedef struct npy_field {
-    const char *name;
+    const char *name, *path;
     pl_array_t array;
     pl_dtype_t dtype;                                       /* after conversion */
     pl_shape_t shape;                                       /* of a sample */
@@ -28,7 +28,7 @@ typedef struct npy_field {
 typedef struct npy {
     const char *x_path, *y_path, *offsets_path;
     pl_texts_t others;
-    int64_t ignore_index;
+    int64_t ignore_index, memory_mb;
     int64_t *offset;                                        /* [samples + 1]  [none] */
     npy_field_t field[PL_FIELDS];                           /* x, y, others */
     int fields;
@@ -48,6 +48,7 @@ static const pl_option_t npy_options[] = {
     {"fields", PL_OPTION_TEXTS, offsetof(npy_t, others), "{}", NULL,
      ".npy files of further fields by name, such as {\"weight\": \"w.npy\"}"},
     PL_INT(npy_t, ignore_index, "-100", PL_LABELS, PL_IGNORE_HELP),
+    PL_MEMORY_MB(npy_t),
     PL_OPTIONS_END,
 };
 
@@ -56,21 +57,20 @@ static bool is_whole(pl_dtype_t dtype)
     return dtype == PL_U8 || dtype == PL_I32 || dtype == PL_I64;
 }
 
-/* Loads FILE.npy, or FILE.npz:NAME. */
-static int array_load(const char *path, pl_array_t *array, pl_error_t *err)
+/* Opens FILE.npy, or FILE.npz:NAME. */
+static int array_open(const char *path, size_t memory, pl_array_t *array, pl_error_t *err)
 {
     const char *dot = strstr(path, ".npz");
     if (!dot || (dot[4] && dot[4] != ':'))
-        return pl_npy_load(path, pl_file_limit(), array, err);
+        return pl_npy_open(path, memory, array, err);
     char *file = pl_text("%.*s", (int)(dot + 4 - path), path);
-    const int code = file ? pl_npz_load(file, dot[4] ? dot + 5 : "", pl_file_limit(),
-                                        array, err)
+    const int code = file ? pl_npz_open(file, dot[4] ? dot + 5 : "", memory, array, err)
                           : pl_no_memory(err);
     pl_text_free(file);
     return code;
 }
 
-/* Loads one file as the next field. */
+/* Opens one file as the next field. */
 static int npy_add(npy_t *npy, const char *name, const char *path, pl_error_t *err)
 {
     const size_t name_max = sizeof(((pl_field_t *)0)->name) - 1;
@@ -85,7 +85,8 @@ static int npy_add(npy_t *npy, const char *name, const char *path, pl_error_t *e
             PL_FIELDS, name_max, name);
     npy_field_t *field = &npy->field[npy->fields];
     field->name = name;
-    int code = array_load(path, &field->array, err);
+    field->path = path;
+    int code = array_open(path, pl_memory_bytes(npy->memory_mb), &field->array, err);
     if (code)
         return code;
     const bool target = !strcmp(name, "y"), first = npy->fields == 0 && !npy->offset;
@@ -119,7 +120,7 @@ static int npy_add(npy_t *npy, const char *name, const char *path, pl_error_t *e
 static int npy_load_offsets(npy_t *npy, pl_error_t *err)
 {
     pl_array_t array = {0};
-    int code = array_load(npy->offsets_path, &array, err);
+    int code = array_open(npy->offsets_path, SIZE_MAX, &array, err);
     if (code)
         return code;
     if (!is_whole(array.dtype) || array.shape.rank != 1 || array.count < 2)
@@ -150,15 +151,20 @@ static int npy_load_offsets(npy_t *npy, pl_error_t *err)
 static int npy_classes(const npy_t *npy, const pl_data_request_t *request,
                        int64_t *classes, pl_error_t *err)
 {
+    enum { PIECE = 1024 };
     const pl_array_t *y = &npy->field[1].array;
-    int64_t largest = -1, smallest = INT64_MAX;
+    int64_t largest = -1, smallest = INT64_MAX, piece[PIECE];
     *classes = 0;
     if (npy->fields < 2 || strcmp(npy->field[1].name, "y") || !is_whole(y->dtype))
         return PL_OK;
     for (int64_t i = 0; i < y->count; i++) {
-        int64_t value = y->dtype == PL_U8    ? ((const uint8_t *)y->data)[i]
-                        : y->dtype == PL_I32 ? ((const int32_t *)y->data)[i]
-                                             : ((const int64_t *)y->data)[i];
+        const int64_t left = y->count - i;
+        if (i % PIECE == 0
+            && pl_array_read(y, npy->y_path, i, (size_t)(left < PIECE ? left : PIECE),
+                             PL_I64, piece, err)
+                   != PL_OK)
+            return err->code;
+        const int64_t value = piece[i % PIECE];
         if (value == npy->ignore_index)
             continue;
         largest = value > largest ? value : largest;
@@ -219,22 +225,21 @@ static int npy_read(const void *self, const pl_read_request_t *request,
         return code;
     for (int k = 0; k < npy->fields; k++) {
         const npy_field_t *one = &npy->field[k];
-        const char *in = one->array.data;
         char *out = field[k];
-        const size_t from = one->elements * pl_array_width(one->array.dtype),
-                     to = one->elements * pl_array_width(one->dtype);
-        for (int i = 0; i < request->count; i++) {
+        const size_t to = one->elements * pl_array_width(one->dtype);
+        for (int i = 0; i < request->count && code == PL_OK; i++) {
             int64_t at = request->index[i], steps = 1, apart = 1;
             if (one->varies) {
                 steps = npy->offset[at + 1] - npy->offset[at];
                 at = npy->offset[at];
                 apart = request->length;
             }
-            pl_convert(one->array.dtype, in + (size_t)at * from, one->dtype,
-                       out + (size_t)(i * apart) * to, one->elements * (size_t)steps);
+            code = pl_array_read(&one->array, one->path, at * (int64_t)one->elements,
+                                 one->elements * (size_t)steps, one->dtype,
+                                 out + (size_t)(i * apart) * to, err);
         }
     }
-    return PL_OK;
+    return code;
 }
 
 static int64_t npy_length(const void *self, int64_t index)

@@ -20,7 +20,7 @@ typedef struct text_dataset {
     const char *path;
     pl_token_kind_t vocabulary;
     windows_t windows;
-    int64_t context, vocabulary_size;
+    int64_t context, vocabulary_size, memory_mb;
     pl_tokens_t tokens;
     int64_t begin, count;                                   /* tokens of the share */
     int64_t samples;
@@ -38,6 +38,9 @@ static const pl_option_t text_options[] = {
            "the largest + 1"),
     PL_WORD(text_dataset_t, windows, "\"random\"", "random|consecutive",
             "positions of the training samples in the text"),
+    PL_INT(text_dataset_t, memory_mb, "128", "0..1048576",
+           "a plain file of tokens (numbers) of more MiB stays on the disk, and samples "
+           "are read from there"),
     PL_OPTIONS_END,
 };
 
@@ -51,6 +54,7 @@ static int text_open(void *self, const pl_data_request_t *request, pl_data_info_
                                       .vocabulary = text->vocabulary,
                                       .context = text->context,
                                       .size = text->vocabulary_size,
+                                      .memory = pl_memory_bytes(text->memory_mb),
                                       .data_info = request->data_info};
     char *data_info = NULL;
     int code = pl_tokens_load(&text->tokens, &file, &data_info, err);
@@ -88,13 +92,13 @@ static int text_open(void *self, const pl_data_request_t *request, pl_data_info_
 }
 
 /* `context` tokens from `at` of the share on, with `filler` behind its end. */
-static void text_copy(const text_dataset_t *text, int64_t at, int64_t filler,
-                      int64_t *out)
+static int text_copy(const text_dataset_t *text, int64_t at, int64_t filler, int64_t *out,
+                     pl_error_t *err)
 {
     int64_t there = text->count - at < text->context ? text->count - at : text->context;
-    pl_tokens_copy(&text->tokens, text->begin + at, there, out);
     for (int64_t i = there; i < text->context; i++)
         out[i] = filler;
+    return pl_tokens_copy(&text->tokens, text->begin + at, there, out, err);
 }
 
 static int text_read(const void *self, const pl_read_request_t *request,
@@ -111,15 +115,17 @@ static int text_read(const void *self, const pl_read_request_t *request,
                    begins = text->count > text->context
                                 ? (uint64_t)(text->count - text->context)
                                 : 1;
-    for (int i = 0; i < request->count; i++, x += text->context, y += text->context) {
+    for (int i = 0; i < request->count && code == PL_OK;
+         i++, x += text->context, y += text->context) {
         const int64_t index = request->index[i],
                       at = text->random
                                ? (int64_t)(pl_random_u64(key, (uint64_t)index) % begins)
                                : index * text->context;
-        text_copy(text, at, 0, x);
-        text_copy(text, at + 1, NOTHING, y);
+        code = text_copy(text, at, 0, x, err);
+        if (code == PL_OK)
+            code = text_copy(text, at + 1, NOTHING, y, err);
     }
-    return PL_OK;
+    return code;
 }
 
 static void text_close(void *self)
