@@ -165,6 +165,17 @@ a_folder_of_pictures_gets_a_network() {
     like "$(<parts.json)" '"val": .*"path": "toys/val"' "a folder for validation is used"
     try "$paceline" fit parts.json --set trainer.max_epochs=1
     is "$status" 0 "and its run file trains"
+    mv toys/val toys/test
+    try "$paceline" init toys --output tested.json
+    like "$(<tested.json)" '"val_split": 0.2' "a folder of tests is not for validation"
+    try "$paceline" fit tested.json --set trainer.max_epochs=1
+    try "$paceline" test tested.json --checkpoint runs/latest
+    is "$status" 0 "but for a test"
+    cp -r toys/test toys/val
+    try "$paceline" init toys --output three.json
+    like "$(<three.json)" '"test": .*"path": "toys/test"' "with three folders each has its part"
+    try "$paceline" test three.json --checkpoint runs/latest
+    is "$status" 0 "of a test, too"
 }
 
 a_resumed_run_sees_the_same_pictures() {

@@ -24,6 +24,7 @@ typedef struct look {
     bool same_size, grey;
     bool signs;      /* each class is called by one character */
     const char *val; /* folder beside train/  [none] */
+    bool test;       /* train/ and test/ */
 } look_t;
 
 static int by_number(const void *a, const void *b)
@@ -175,17 +176,20 @@ static json_t *propose_run(const char *path, const look_t *look, json_t **reason
     int64_t epochs = STEPS / (steps ? steps : 1);
     epochs = epochs > 40 ? 40 : epochs < 5 ? 5 : epochs;
     if (look->val) {
-        data = json_pack("{s:o, s:o}", "train", source_of(path, "train", look, stages),
-                         "val", source_of(path, look->val, look, stages));
-        give_reason(reasons, "data.train", "The folders train and %s were found.",
-                    look->val);
+        data = json_pack("{s:o, s:o, s:o*}", "train",
+                         source_of(path, "train", look, stages), "val",
+                         source_of(path, look->val, look, stages), "test",
+                         look->test ? source_of(path, "test", look, stages) : NULL);
+        give_reason(reasons, "data.train", "The folders train%s %s%s were found.",
+                    look->test ? "," : " and", look->val, look->test ? " and test" : "");
     } else {
         data = source_of(path, NULL, look, stages);
         if (data)
             json_object_set_new(data, "val_split", json_real(0.2));
         give_reason(reasons, "data.val_split",
-                    "A fifth of the %lld pictures is for validation.",
-                    (long long)look->pictures);
+                    "A fifth of the %lld pictures is for validation%s.",
+                    (long long)look->pictures,
+                    look->test ? "; those in the folder test are for paceline test" : "");
     }
     json_decref(stages);
     if (data) {
@@ -219,7 +223,7 @@ static bool has_folder(const char *path, const char *name)
 
 int pl_pictures_propose(const char *path, json_t **run, json_t **reasons, pl_error_t *err)
 {
-    static const char *const vals[] = {"val", "valid", "validation", "test"};
+    static const char *const vals[] = {"val", "valid", "validation"};
     const bool has_train = has_folder(path, "train");
     char *root = pl_text("%s%s", path, has_train ? "/train" : "");
     const pl_picture_source_t source = {.path = root ? root : "",
@@ -230,6 +234,7 @@ int pl_pictures_propose(const char *path, json_t **run, json_t **reasons, pl_err
     int code = root ? pl_pictures_find(&source, &list, err) : pl_no_memory(err);
     for (size_t k = 0; has_train && k < sizeof vals / sizeof *vals && !look.val; k++)
         look.val = has_folder(path, vals[k]) ? vals[k] : NULL;
+    look.test = has_train && has_folder(path, "test");
     size_t k;
     json_t *name;
     json_array_foreach(list.class_names, k, name)
