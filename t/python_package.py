@@ -389,6 +389,12 @@ def the_library_reads_data_and_writes_text():
     at = os.path.join(folder, "text")
     written = [trainer.write("abcd", at, tokens=24, temperature=0, cache=cache).wait().text for cache in (True, False)]
     ok("a text is continued", written == [" efg.\nabcd efg.\nabcd efg"] * 2)
+    with open(os.path.join(folder, "plants.csv"), "w") as file:
+        file.write("length,kind\n" + "".join("%d,%s\n" % (k, "tree" if k > 20 else "moss") for k in range(40)))
+    plants = pl.csv(path=os.path.join(folder, "plants.csv"), fields={"y": "kind"}, batch_size=8)
+    kinds = pl.fit(pl.component("layers", layers=["linear auto"]), plants, max_epochs=2, **common)
+    ok("its classes have names", kinds.class_names == ["moss", "tree"])
+    ok("a result predicts it", kinds.predict(plants).shape == (40, 2))
     like("validation data are its own", str(raised(lambda: trainer.fit(data, (x, y)), TypeError)), "val_split")
     like("a module of Python has no shapes then", str(raised(lambda: pl.Trainer(net).fit(data), TypeError)), "component")
 

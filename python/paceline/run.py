@@ -120,12 +120,14 @@ class Result:
     what was generated; class_names: the names of classes that were texts.
     """
 
-    def __init__(self, result: Any, history: List[Dict[str, Any]], class_names: Optional[List[str]]) -> None:
+    def __init__(self, result: Any, history: List[Dict[str, Any]], class_names: Optional[List[str]],
+                 trainer: "Trainer") -> None:
         for name in ("status", "reason", "run_dir", "text", "best_checkpoint"):
             setattr(self, name, getattr(result, name).decode())
         self.global_step, self.epoch, self.seconds = result.global_step, result.epoch, result.seconds
         self.metrics: Dict[str, Any] = json.loads(result.metrics)
-        self.history, self.class_names = history, class_names
+        self.history, self._trainer = history, trainer
+        self.class_names = class_names or self._data_info().get("class_names")
         lease = Lease(lib.pl_result_drop, call(lib.pl_result_keep, byref(result)))
         self.weights = views_of(result.weight, result.weight_count, lease)
         self.outputs = views_of(result.output, result.output_count, lease)
@@ -135,6 +137,15 @@ class Result:
         shown = ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items()
                           if isinstance(value, (int, float)))
         return f"<Result {self.status}, {self.epoch} epochs, {self.global_step} steps: {shown}>"
+
+    def _data_info(self) -> Dict[str, Any]:
+        """What the library's data set wrote of itself beside the weights; nothing without a folder."""
+        try:
+            with open(f"{self.run_dir}/model.safetensors", "rb") as file:
+                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        except FileNotFoundError:
+            return {}
+        return json.loads(header.get("__metadata__", {}).get("data_info", "{}"))
 
     @property
     def model(self) -> "Model":
@@ -149,9 +160,12 @@ class Result:
     def predict(self, data: Data) -> Any:
         """The output for each sample, [samples, …]; a dict of them if the module has several.
 
-        data: x [samples, …], or {"x": …} with the inputs by name.
+        data: x [samples, …], or {"x": …} with the inputs by name, or a data set of the library.
         """
-        outputs = self.model(data)
+        if isinstance(data, Component):
+            outputs = self._trainer.predict(data, self.best_checkpoint or self.run_dir).wait().outputs
+        else:
+            outputs = self.model(data)
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
 
@@ -279,7 +293,7 @@ class Run:
                     raise raised                            # sys.exit() or Ctrl-C
                 raise Error.of(result.error) from raised
             names = next((each.class_names for each in self._samples if each.class_names), None)
-            self._result = Result(result, self.history, names)
+            self._result = Result(result, self.history, names, self._trainer)
         except BaseException as raised:
             self._error = self._error or raised
         self._is_done = True
@@ -362,9 +376,10 @@ class Trainer:
     """Trains a module. Options are those of a run file: max_epochs=5, batch_size=64, accelerator="cuda", precision=…
 
     module: of @module, or a component such as component("mlp", hidden=[128]). optimizer, scheduler, averaging,
-    momentum_scheduler, weight_decay_scheduler: components, adamw(lr=1e-3). callbacks: objects of Callback, and components. loggers: components. progress: a function
-    that gets dicts; True: a line on the terminal or in the notebook; False: nothing [True if someone sees it]. weights:
-    first weights, {"fc1.weight": array}, or a checkpoint. doc/options.md has all options.
+    momentum_scheduler, weight_decay_scheduler: components, adamw(lr=1e-3). callbacks: objects of Callback, and
+    components. loggers: components. progress: a function that gets dicts; True: a line on the terminal or in the
+    notebook; False: nothing [True if someone sees it]. weights: first weights, {"fc1.weight": array}, or a checkpoint.
+    doc/options.md has all options.
     """
 
     def __init__(self, module: Union[Module, Mapping[str, Any], str], *, optimizer: Any = "adamw",
