@@ -1091,6 +1091,15 @@ PL_API pl_node_t pl_graph_fail(pl_graph_t *g, int code, const char *format, ...)
 PL_API void pl_scope(pl_graph_t *g, const char *format, ...) PL_PRINTF(2, 3);
 PL_API void pl_scope_end(pl_graph_t *g);
 
+/* Activation checkpointing: a training step computes the operations until the matching
+ * pl_checkpoint_end() a second time, when backward comes to them, and keeps only what
+ * operations outside read. Results are the same bits; random operators repeat their
+ * numbers; effects such as running statistics happen once. A pair inside another one is
+ * part of it. Errors: PL_ESTATE for one without the other. Source: Chen et al., "Training
+ * deep nets with sublinear memory cost", 2016. */
+PL_API void pl_checkpoint(pl_graph_t *g);
+PL_API void pl_checkpoint_end(pl_graph_t *g);
+
 /* The shape of a node; rank 0 after an error. */
 PL_API pl_shape_t pl_shape_of(pl_graph_t *g, pl_node_t x);
 /* Its number format; PL_F32 after an error. A graph describes half precisions and float64
@@ -2401,7 +2410,10 @@ typedef struct pl_hook_event {
     const char *model;               /* JSON object that describes the model:
                                         "layers", "parameters", "frozen"
                                         (parameters), "state" (elements),
-                                        "train_flops", "tokens" (per sample) */
+                                        "train_flops", "tokens" (per sample); with
+                                        pl_checkpoint() "step_bytes" and
+                                        "step_bytes_kept", for a training step's
+                                        values with and without it */
     double device_flops;             /* peak FLOP/s of the device, measured with
                                         matrix products; 0: see PL_NEEDS_PEAK */
     bool validates;                  /* the run has validations */

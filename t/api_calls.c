@@ -512,7 +512,7 @@ static pl_node_t draw_value(void)
 {
     static const double values[4] = {1, 2, 3, 4};
     const pl_node_t inputs[] = {a(), a()};
-    switch (drawn_below(11)) {
+    switch (drawn_below(12)) {
     case 0: return pl_input(g, any_name());
     case 1: return pl_param(g, any_name(), any_shape(), any_rule());
     case 2:
@@ -539,6 +539,13 @@ static pl_node_t draw_value(void)
                         NULL);
     case 7:
         return drawn_one_in(8) ? pl_graph_fail(g, drawn_int(), "%d", drawn_int()) : a();
+    case 11: {
+        pl_checkpoint(g);
+        const pl_node_t y = pl_tanh(g, pl_relu(g, a()));
+        if (!drawn_one_in(8))
+            pl_checkpoint_end(g);
+        return y;
+    }
     default: pl_scope(g, "%s", any_name() ? "s" : ""); return a();
     }
 }
@@ -637,6 +644,8 @@ static void graphs(void)
         pl_dim(g, a(), drawn_int());
     if (drawn_one_in(4))
         pl_scope_end(g);
+    if (drawn_one_in(8))
+        pl_checkpoint_end(g);
     pl_shape_of(g, a());
     pl_dtype_of(g, a());
     pl_has_input(g, any_name());

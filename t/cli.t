@@ -1119,6 +1119,13 @@ inspect_shows_the_graph_of_a_run_file() {
     is "$(ls -d runs 2>/dev/null | xargs -r ls | grep -c graph)" 0 "nothing is trained"
     try sh -c '"$0" inspect - --set data.batch_size=7 --json <graph.json' "$paceline"
     like "$out" '^\{"path":"-","graphs":\{"":\{"fields":\[\{"name":"x","dtype":"float32","shape":\[7,2\]\}' "or as JSON, from standard input"
+    sed 's/"batch_norm", "relu"/{"checkpoint": ["linear 4", "tanh", "linear 4", "tanh"]}/' graph.json >again.json
+    try "$paceline" inspect again.json
+    like "$out" '^  memory  [0-9.]+ (Ki)?B for the values of a training step, [0-9.]+ (Ki)?B without checkpoints$' \
+        "with layers that are computed again, the memory with and without"
+    try "$paceline" fit again.json --set trainer.max_steps=1
+    like "$err" '  [0-9.]+ K?B for the values of a training step, [0-9.]+ K?B without checkpoints$' \
+        "also in the summary of a fit"
     try "$paceline" inspect graph.json --dot
     like "$out" '^digraph "graph.json" \{$' "or for Graphviz"
     like "$out" '^  o0 \[label="linear\\n0\\n\[5, 4\]\\n12 parameters"\];$' "with a box for each operator"

@@ -43,6 +43,15 @@ static void values(pl_graph_t *g)
     pl_log(g, "mae", pl_mae(g, x, y), PL_ON_EPOCH);
 }
 
+static void repeated(pl_graph_t *g)
+{
+    pl_checkpoint(g);
+    pl_node_t x = pl_relu(g, pl_linear(g, "0.checkpoint.0", pl_input(g, "x"), 8));
+    x = pl_linear(g, "0.checkpoint.2", x, 7);
+    pl_checkpoint_end(g);
+    classify(g, pl_linear(g, "2", pl_relu(g, x), 3));
+}
+
 static void residual(pl_graph_t *g)
 {
     pl_node_t x = pl_input(g, "x"), y;
@@ -209,6 +218,10 @@ static const struct {
     {"a model for values",
      "{'layers': ['linear 4 no_bias', 'gelu', 'linear auto'], 'loss': 'huber'}", value,
      values},
+    {"layers that are computed again",
+     "{'layers': [{'checkpoint': ['linear 8', 'relu', 'linear 7']}, 'relu', "
+     "'linear auto'], 'classes': 3}",
+     row, repeated},
     {"repeats, residuals and branches",
      "{'layers': [{'repeat': 2, 'layers': [{'residual': ['layer_norm', 'linear 6']}]}, "
      "{'residual': ['linear 7'], 'shortcut': ['linear 7']}, "
@@ -357,13 +370,17 @@ static void mistakes_have_a_place(void)
         {"[{'branches': 3}]", "branches takes 1 to 8 lists of layers, in a list"},
         {"[{'residual': ['relu'], 'axis': 1}]",
          "\"axis\" does not go with \"residual\", but shortcut does$"},
+        {"[{'checkpoint': ['relu'], 'axis': 1}]",
+         "\"checkpoint\" stands alone: remove \"axis\"$"},
+        {"[{'checkpoint': 3}]", "\"module.layers.0\": checkpoint takes a list of layers"},
         {"[{'branches': {'a.b': ['relu']}}]",
          "the name of a branch has 1 to 31 characters without dots and spaces, and "
          "\"a.b\" does not$"},
         {"[{'branches': {}}]", "branches takes 1 to 8 lists of layers, in a list or by"},
         {"['linear 3'], 'metrics': ['acc', 'f9']",
          "\"module.metrics\": \"f9\" is no metric of .*; there are acc, .*, msle$"},
-        {"[{'wrong': 1}]", "an object among the layers has \"residual\", \"repeat\" or"},
+        {"[{'wrong': 1}]", "an object among the layers has \"residual\", \"repeat\", "
+         "\"checkpoint\" or"},
     };
     for (size_t k = 0; k < sizeof mistakes / sizeof *mistakes; k++) {
         char json[512];

@@ -220,6 +220,27 @@ def stages_can_differ():
     ok("a function may ask for the stage", np.allclose(result.predict(x).sum(1), 1, atol=1e-5))
 
 
+def computing_again_changes_nothing():
+    def layers(g):
+        return g.linear("fc2", g.tanh(g.linear("fc1", g.input("x"), 8)), 2)
+
+    def finish(g, h):
+        g.output("logits", h)
+        g.loss(g.cross_entropy(h, g.input("y")))
+
+    @pl.module
+    def kept(g):
+        finish(g, layers(g))
+
+    @pl.module
+    def again(g):
+        with g.checkpoint():
+            h = layers(g)
+        finish(g, h)
+    first, second = fit(kept, max_epochs=2).predict(x), fit(again, max_epochs=2).predict(x)
+    ok("operations in a checkpoint give the same bits", np.array_equal(first, second))
+
+
 def data_come_in_many_forms():
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
@@ -576,6 +597,7 @@ first_run = the_example_trains_and_predicts()
 it_is_the_module_of_c(first_run)
 parameters_may_serve_training_alone()
 stages_can_differ()
+computing_again_changes_nothing()
 data_come_in_many_forms()
 callbacks_and_progress()
 errors_say_what_to_do()

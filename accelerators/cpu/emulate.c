@@ -63,6 +63,7 @@ static void emulate_op(emulator_t *e, pl_op_t op)
                        .output = {old}};
         r->attr.dtype = rounded.dtype;
         memcpy(r->path, op.path, sizeof op.path);
+        r->is_repeated = op.is_repeated;
     }
     if (e->failed)
         return;

@@ -31,6 +31,9 @@ typedef struct fuser {
     int *before;                           /* [operations] previous one of its unit + 1 */
     bool failed;                           /* out of memory */
     int after_guards;                      /* the first unit after all guards so far */
+    int repeats_from;                      /* the first unit of operations that are
+                                              repeated one after the other */
+    bool repeats;                          /* the operation before was one */
     pl_map_t newest;                       /* number of elements: newest unit + 1 */
     pl_alias_index_t aliases;
 } fuser_t;
@@ -157,14 +160,16 @@ static int floor_of_read(const fuser_t *f, int i, int32_t value)
 
 /* The first unit in which operation i may run.  Operations after a guard stay there:
  * assigns must, and most others compute values for them.  An assign runs after all that
- * read or write its target. */
+ * read or write its target.  What is repeated for backward would need its memory from
+ * forward on if it ran earlier. */
 static int floor_of(const fuser_t *f, int i)
 {
     const pl_graph_t *g = f->g;
     const pl_op_t *op = &g->op[i];
     const bool assigns = op->code == PL_OP_assign;
     const pl_value_t *t = assigns ? &g->value[op->input[0]] : NULL;
-    int floor = f->after_guards;
+    int floor = op->is_repeated ? larger(f->after_guards, f->repeats_from)
+                                : f->after_guards;
     for (const pl_alias_t *alias = t ? pl_alias_last(&f->aliases, t) : NULL; alias;
          alias = pl_alias_before(&f->aliases, t, alias)) {
         const pl_op_t *other = &g->op[alias->op];
@@ -318,6 +323,9 @@ static int find_core_unit(const fuser_t *f, int i)
 static void place(fuser_t *f, int i)
 {
     const pl_op_t *op = &f->g->op[i];
+    if (op->is_repeated && !f->repeats)
+        f->repeats_from = f->fusion->units;
+    f->repeats = op->is_repeated;
     if (op->code == PL_OP_reshape) {
         const pl_value_t *v = &f->g->value[f->fusion->root[op->output[0]]];
         join(f, i, v->source == PL_FROM_OP ? f->fusion->unit[v->op] : 0);
@@ -371,7 +379,7 @@ static void scalars_first(pl_graph_t *g)
     for (int i = 0; i < g->op_count; i++) {
         const pl_op_t op = g->op[i];
         const pl_op_kind_t kind = pl_operators[op.code].kind;
-        if (kind != PL_KIND_element || pl_op_elements(g, &op) != 1)
+        if (kind != PL_KIND_element || pl_op_elements(g, &op) != 1 || op.is_repeated)
             continue;
         int to = i;
         for (; to > 0 && !needs(g, &op, &g->op[to - 1]); to--)

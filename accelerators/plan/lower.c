@@ -94,6 +94,7 @@ static int32_t add_reshape(lowering_t *l, const pl_op_t *for_op, int32_t value,
                   .output_count = 1,
                   .input = {value}};
     memcpy(op.path, for_op->path, sizeof op.path);
+    op.is_repeated = for_op->is_repeated;
     pl_value_t out = {.dtype = l->to->graph.value[value].dtype, .shape = shape};
     int32_t result = add_op(l, &op, &out);
     pl_view_t whole = view_in(l, value), view;
@@ -118,6 +119,7 @@ static int32_t add_move(lowering_t *l, const pl_op_t *for_op, const pl_view_t *v
                   .output_count = 1,
                   .input = {view->root}};
     memcpy(op.path, for_op->path, sizeof op.path);
+    op.is_repeated = for_op->is_repeated;
     op.attr.from = add_view(l, view);
     pl_value_t out = {.dtype = l->failed ? PL_F32 : l->to->graph.value[view->root].dtype,
                       .shape = view->shape};

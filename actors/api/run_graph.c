@@ -41,6 +41,30 @@ static int describe(pl_graph_t *g, const pl_instance_t *module, int objective,
     return pl_error_prefix(err, "module %s", ops->name);
 }
 
+/* Adds {"step_bytes": …, "step_bytes_kept": …} to the JSON of a graph with checkpoints:
+ * with them and without, of graphs that are described like g. */
+static json_t *memory_add(json_t *json, const pl_graph_t *g, const pl_instance_t *module,
+                          pl_error_t *err)
+{
+    for (int k = 0; k < 2 && g->checkpoints && json; k++) {
+        double bytes = 0;
+        pl_graph_t *own = pl_graph_new(g->model, PL_TRAIN, g->field, g->field_count,
+                                       g->batch_size, err);
+        int code = own ? describe(own, module, g->objective, err) : PL_ENOMEM;
+        if (code == PL_OK) {
+            own->ignores_checkpoints = k == 1;
+            code = pl_graph_step_bytes(own, NULL, &bytes, err);
+        }
+        pl_graph_free(own);
+        if (code == PL_OK)
+            json = pl_json_with(json, k ? "step_bytes_kept" : "step_bytes",
+                                json_real(bytes));
+        else
+            json = (json_decref(json), NULL);
+    }
+    return json;
+}
+
 /* The graph of each objective, under its name; of one step alone "". */
 static json_t *graphs_json(const pl_job_t *job, const pl_dataset_t *dataset,
                            const pl_instance_t *module, pl_error_t *err)
@@ -62,9 +86,13 @@ static json_t *graphs_json(const pl_job_t *job, const pl_dataset_t *dataset,
                                              job->data->batch_size, err)
                               : NULL;
         code = g ? describe(g, module, k, err) : PL_ENOMEM;
+        json_t *one = code == PL_OK ? pl_graph_json(g, model, err) : NULL;
+        one = one ? memory_add(one, g, module, err) : NULL;
+        if (code == PL_OK && !one)
+            code = err->code;
         if (code == PL_OK)
             graphs = pl_json_with(graphs, ops->objectives ? ops->objectives[k].name : "",
-                                  pl_graph_json(g, model, err));
+                                  one);
         if (code == PL_OK && !graphs)
             code = pl_no_memory(err);
         pl_graph_free(g);

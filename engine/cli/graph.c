@@ -79,7 +79,7 @@ static void show_graph(const char *title, const json_t *graph)
     const json_t *tensors = json_object_get(graph, "tensors"),
                  *operators = json_object_get(graph, "operators");
     json_t *one;
-    char shape[WORD];
+    char shape[WORD], with[24], without[24];
     long long parameters = 0, state = 0;
     int layer = 0, name = 0;
     size_t k;
@@ -97,6 +97,11 @@ static void show_graph(const char *title, const json_t *graph)
     if (state)
         cli_print(", %lld elements of state", state);
     cli_print("\n");
+    if (json_object_get(graph, "step_bytes"))
+        cli_print("  memory  %s for the values of a training step, %s without "
+                  "checkpoints\n",
+                  cli_bytes(cli_get_number(graph, "step_bytes"), with),
+                  cli_bytes(cli_get_number(graph, "step_bytes_kept"), without));
     json_array_foreach(json_object_get(graph, "fields"), k, one)
         cli_print("  field  %s %s %s\n", cli_get_text(one, "name"),
                   shape_text(one, shape), cli_get_text(one, "dtype"));

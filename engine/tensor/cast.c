@@ -103,8 +103,11 @@ static void cast_op(caster_t *c, pl_op_t op)
     const pl_dtype_t format = assigns ? g->value[op.input[0]].dtype : format_of(c, &op);
     for (int k = assigns; k < op.input_count && !converts; k++) {
         const pl_value_t *v = &g->value[op.input[k]];
+        const int before = g->op_count;
         if (!is_apart(c, v) || (assigns && pl_is_float(v->dtype)))
             op.input[k] = cast(c, op.input[k], format, op.path);
+        if (g->op_count > before)
+            g->op[before].is_repeated = op.is_repeated;
     }
     for (int k = 0; k < op.output_count; k++) {
         pl_value_t *v = &g->value[op.output[k]];

@@ -48,6 +48,24 @@ void pl_scope_end(pl_graph_t *g)
         g->scope[g->scope_mark[--g->scope_depth]] = '\0';
 }
 
+void pl_checkpoint(pl_graph_t *g)
+{
+    if (g->error.code || g->checkpoint_depth++)
+        return;
+    g->checkpoints++;
+    pl_path(g, g->checkpoint_path);
+}
+
+void pl_checkpoint_end(pl_graph_t *g)
+{
+    if (g->error.code)
+        return;
+    if (g->checkpoint_depth == 0)
+        pl_graph_fail(g, PL_ESTATE, "pl_checkpoint_end() without pl_checkpoint()");
+    else
+        g->checkpoint_depth--;
+}
+
 /* ---- Inputs, parameters and state ---- */
 
 /* Whether a name is given and the graph is valid; else the graph has failed. */

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "tensor/model.h"
 #include "tensor/operators.h"
+#include "tensor/recompute.h"
 
 typedef struct contribution {
     int32_t value;                                 /* one term of d(loss)/d(some value) */
@@ -29,6 +30,7 @@ typedef struct backward {
     int *parameter, parameters;                 /* tensors that are one, offsets rising */
     double nominal;
     bool accumulate;
+    pl_recompute_t recompute;
     pl_node_t seed, unscale;                  /* d(loss sum); factor of each gradient that
                                                  makes the seed 1/nominal  [PL_NO_NODE:
                                                  1] */
@@ -112,7 +114,9 @@ static void backward_through(backward_t *b, const pl_op_t *op)
     }
     for (int k = 0; k < PL_OP_INPUTS; k++)
         dx[k] = PL_NO_NODE;
-    rules->gradient(g, op, dy, dx);
+    pl_op_t now = *op;
+    pl_recompute_values(&b->recompute, &now);
+    rules->gradient(g, &now, dy, dx);
     for (int k = 0; k < op->input_count; k++)
         if (pl_wants(g, op, k))
             contribute(b, op->input[k], dx[k]);
@@ -154,6 +158,7 @@ static void backward_pass(backward_t *b)
         if (snprintf(g->scope, sizeof g->scope, "%s.", op.path) >= (int)sizeof g->scope
             || !op.path[0])
             g->scope[0] = '\0';
+        pl_recompute_before(&b->recompute, g, i);
         const int before = g->op_count;
         backward_through(b, &op);
         for (int k = before; k < g->op_count; k++)
@@ -214,7 +219,8 @@ static int backward_init(backward_t *b)
         if (op->output_count)
             g->value[op->output[0]].grad &= grad;
     }
-    return PL_OK;
+    pl_recompute_init(&b->recompute, g);
+    return g->error.code;
 }
 
 /* A scaled backward starts as GradScaler's does, from factor / (loss weight *
@@ -276,6 +282,7 @@ int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate, pl_error_
             assign_grad(&b, tensor->offset,
                         pl_broadcast_to(g, pl_scalar(g, 0), tensor->shape));
     }
+    pl_recompute_finish(&b.recompute, g);
 done:
     pl_free(b.first);
     pl_free(b.last);
@@ -283,5 +290,6 @@ done:
     pl_free(b.assigned);
     pl_free(b.parameter);
     pl_free(b.term);
+    pl_recompute_release(&b.recompute);
     return pl_graph_check(g, err);
 }

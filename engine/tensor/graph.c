@@ -99,6 +99,10 @@ int pl_graph_check(const pl_graph_t *g, pl_error_t *err)
     if (g->scope_depth)
         return pl_fail(err, PL_ESTATE, "pl_scope(\"%.*s\") without pl_scope_end()",
                        (int)strlen(g->scope) - 1, g->scope);
+    if (g->checkpoint_depth)
+        return pl_fail(err, PL_ESTATE,
+                       "%s%spl_checkpoint() without pl_checkpoint_end()",
+                       g->checkpoint_path, g->checkpoint_path[0] ? ": " : "");
     return PL_OK;
 }
 
@@ -394,6 +398,7 @@ pl_node_t pl_emit(pl_graph_t *g, pl_opcode_t code, const pl_node_t *inputs,
     if (attr)
         op.attr = *attr;
     pl_path(g, op.path);
+    op.checkpoint = g->checkpoint_depth ? g->checkpoints : 0;
     if (PL_GROW(g->op, g->op_count, g->op_capacity) != PL_OK)
         return pl_graph_fail(g, PL_ENOMEM, "out of memory");
     for (int k = 0; k < op.output_count; k++) {

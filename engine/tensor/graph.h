@@ -179,6 +179,10 @@ typedef struct pl_op {
     int32_t output[PL_OP_OUTPUTS];
     pl_attr_t attr;
     char path[64];                          /* "h.0.fc1": for messages */
+    int checkpoint;                         /* number of its outermost pl_checkpoint()
+                                               [0: none] */
+    bool is_repeated;                       /* computed again for backward: it must stay
+                                               behind what comes before it */
     const char *gradient_of;                /* the operator whose gradient this is part of
                                                [NULL: forward] */
 } pl_op_t;
@@ -254,6 +258,9 @@ struct pl_graph {
     pl_field_t field[PL_FIELDS];                           /* the inputs for pl_input() */
     char scope[64];                                        /* "h.3." */
     int scope_mark[8], scope_depth;
+    int checkpoints, checkpoint_depth;     /* outermost pl_checkpoint() so far; open */
+    char checkpoint_path[64];              /* where the open one began */
+    bool ignores_checkpoints;              /* gradients keep all values, to compare */
     struct {
         int64_t context;               /* tokens whose keys and values are kept  [0] */
         bool continues;                /* with one token, at input "position" */

@@ -319,6 +319,18 @@ static pl_node_t repeat_build(pl_layer_builder_t *b, pl_node_t x, const json_t *
     return x;
 }
 
+/* {"checkpoint": [...]}: the layers, computed again for backward. */
+static pl_node_t checkpoint_build(pl_layer_builder_t *b, pl_node_t x,
+                                  const json_t *object)
+{
+    if (!b->err)
+        pl_checkpoint(b->g);
+    x = list_build(b, x, json_object_get(object, "checkpoint"), "checkpoint");
+    if (!b->err)
+        pl_checkpoint_end(b->g);
+    return x;
+}
+
 /* {"branches": [[...], [...]], "join": "concat", "axis": 1}: each of x, then joined.
  * {"branches": {"left": [...], "right": [...]}}: parameters have these names. */
 static pl_node_t branches_build(pl_layer_builder_t *b, pl_node_t x, const json_t *object)
@@ -378,6 +390,7 @@ static pl_node_t object_build(pl_layer_builder_t *b, pl_node_t x, const json_t *
         pl_node_t (*build)(pl_layer_builder_t *b, pl_node_t x, const json_t *object);
     } forms[] = {{"residual", "shortcut", residual_build},
                  {"repeat", "layers", repeat_build},
+                 {"checkpoint", "", checkpoint_build},
                  {"branches", "join axis", branches_build}};
     for (size_t k = 0; k < sizeof forms / sizeof *forms; k++) {
         const char *key;
@@ -386,14 +399,18 @@ static pl_node_t object_build(pl_layer_builder_t *b, pl_node_t x, const json_t *
             continue;
         json_object_foreach((json_t *)object, key, value)
             if (strcmp(key, forms[k].key) && !strstr(forms[k].others, key)) {
-                pl_layer_fail(b, "\"%s\" does not go with \"%s\", but %s does", key,
-                              forms[k].key, forms[k].others);
+                if (*forms[k].others)
+                    pl_layer_fail(b, "\"%s\" does not go with \"%s\", but %s does", key,
+                                  forms[k].key, forms[k].others);
+                else
+                    pl_layer_fail(b, "\"%s\" stands alone: remove \"%s\"",
+                                  forms[k].key, key);
                 return PL_NO_NODE;
             }
         return forms[k].build(b, x, object);
     }
-    pl_layer_fail(
-        b, "an object among the layers has \"residual\", \"repeat\" or \"branches\"");
+    pl_layer_fail(b, "an object among the layers has \"residual\", \"repeat\", "
+                     "\"checkpoint\" or \"branches\"");
     return PL_NO_NODE;
 }
 

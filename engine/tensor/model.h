@@ -80,6 +80,13 @@ void pl_model_init(const pl_model_t *model, pl_region_t region, uint64_t seed,
  * (Chowdhery et al., PaLM, appendix B): a repeated computation does not count. */
 double pl_graph_flops(const pl_graph_t *g);
 
+/* Bytes for the values of a training step and its gradients, without batch, parameters
+ * and other regions, on a device that stores every result: one that fuses operations
+ * needs less.  Completes the described graph, as pl_graph_gradients() would; precision:
+ * the formats of values  [NULL: float32]. */
+int pl_graph_step_bytes(pl_graph_t *g, const pl_precision_ops_t *precision, double *bytes,
+                        pl_error_t *err);
+
 /* The layers of a described graph in order of first use: a list of {"name": "fc1",
  * "type": "linear", "in": [64, 784], "out": [64, 128], "parameters": 100480}.  Shapes are
  * those of the operation that uses the layer's parameters first. */

@@ -1,11 +1,14 @@
-/* summary.c - the layers of a module and the FLOPs of a forward pass, from a graph */
+/* summary.c - the layers of a module, the FLOPs of a forward pass and the memory of a
+ * training step, from a graph */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/json_path.h"
+#include "tensor/memory_plan.h"
 #include "tensor/model.h"
 #include "tensor/operators.h"
+#include "tensor/precision.h"
 
 double pl_graph_flops(const pl_graph_t *g)
 {
@@ -39,6 +42,24 @@ double pl_graph_flops(const pl_graph_t *g)
         }
     }
     return sum;
+}
+
+int pl_graph_step_bytes(pl_graph_t *g, const pl_precision_ops_t *precision, double *bytes,
+                        pl_error_t *err)
+{
+    pl_memory_plan_t plan;
+    int code = pl_graph_gradients(g, 1, false, err);
+    if (code == PL_OK && precision)
+        code = pl_graph_cast(g, precision, err);
+    if (code != PL_OK)
+        return code;
+    pl_graph_prune(g);
+    code = pl_memory_plan_build(&plan, g, NULL, err);
+    if (code != PL_OK)
+        return code;
+    *bytes = (double)plan.arena;
+    pl_memory_plan_release(&plan);
+    return PL_OK;
 }
 
 /* A layer without its parameters, from the first operation that uses a tensor, from

@@ -206,6 +206,13 @@ class Graph(interface.Functions):
         yield
         self._call("scope_end")
 
+    @contextmanager
+    def checkpoint(self) -> Iterator[None]:                 # type: ignore[override]
+        """Operations in it are computed again in backward, which saves memory: with g.checkpoint(): …"""
+        self._call("checkpoint")
+        yield
+        self._call("checkpoint_end")
+
     def _value(self, x: Any) -> Any:
         """The number of the call that makes a node; numbers and arrays become constants."""
         if x is None:

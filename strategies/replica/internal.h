@@ -135,7 +135,8 @@ void pl_replica_check_average(const pl_replica_t *r, const pl_train_batch_t *msg
 double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *msg);
 
 /* Keeps the model info of a module's graph in r->reported. */
-int pl_replica_report_model(pl_replica_t *r, const pl_graph_t *g, pl_error_t *err);
+int pl_replica_report_model(pl_replica_t *r, const pl_graph_t *g,
+                            const double step_bytes[2], pl_error_t *err);
 
 /* ---- The module's objectives: replica/objectives.c ---- */
 

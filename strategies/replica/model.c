@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/json_path.h"
 #include "base/json_text.h"
 #include "base/options.h"
 #include "strategies/optimizers/optimizer.h"
@@ -42,7 +43,8 @@ int pl_replica_bind_module(pl_replica_t *r, pl_error_t *err)
                            name, name);
 }
 
-int pl_replica_report_model(pl_replica_t *r, const pl_graph_t *g, pl_error_t *err)
+int pl_replica_report_model(pl_replica_t *r, const pl_graph_t *g,
+                            const double step_bytes[2], pl_error_t *err)
 {
     json_t *layers = pl_graph_layers(g, r->model, err);
     json_int_t parameters = 0, state = 0, frozen = 0, tokens = 0;
@@ -62,6 +64,9 @@ int pl_replica_report_model(pl_replica_t *r, const pl_graph_t *g, pl_error_t *er
         json_pack("{s:o, s:I, s:I, s:I, s:f, s:I}", "layers", layers, "parameters",
                   parameters, "frozen", frozen, "state", state, "train_flops",
                   3 * pl_graph_flops(g) / (double)g->batch_size, "tokens", tokens);
+    for (int k = 0; k < 2 && step_bytes[0] > 0; k++)
+        object = pl_json_with(object, k ? "step_bytes_kept" : "step_bytes",
+                              json_real(step_bytes[k]));
     r->reported = object ? pl_json_write(object, PL_JSON_COMPACT) : NULL;
     json_decref(object);
     return r->reported ? PL_OK : pl_no_memory(err);

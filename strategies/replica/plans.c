@@ -275,6 +275,23 @@ static int graph_add(pl_replica_t *r, pl_graph_t *graph[], pl_plan_kind_t kind,
     return g ? PL_OK : err->code;
 }
 
+/* Reports the first graph, which is complete later.  The memory of its values is counted
+ * only if it has checkpoints, on graphs of its own: with them and without. */
+static int report(pl_replica_t *r, const pl_graph_t *first, pl_error_t *err)
+{
+    double bytes[2] = {0};
+    int code = PL_OK;
+    for (int k = 0; k < 2 && first->stage == PL_TRAIN && first->checkpoints; k++) {
+        pl_graph_t *g = code == PL_OK ? describe(r, &r->plan[0], err) : NULL;
+        if (!g)
+            return err->code;
+        g->ignores_checkpoints = k == 1;
+        code = pl_graph_step_bytes(g, r->model->precision, &bytes[k], err);
+        pl_graph_free(g);
+    }
+    return code == PL_OK ? pl_replica_report_model(r, first, bytes, err) : code;
+}
+
 /* The order of the model's tensors and their offsets come from the first plan. */
 int pl_replica_describe_plans(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *err)
 {
@@ -286,7 +303,7 @@ int pl_replica_describe_plans(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *
     if (code == PL_OK)
         code = pl_replica_freeze_first(r, err);
     if (code == PL_OK)
-        code = pl_replica_report_model(r, graph[0], err);
+        code = report(r, graph[0], err);
     for (int k = 0; k < r->plan_count && code == PL_OK; k++)
         code = complete(r, &r->plan[k], graph[k], err);
     pl_model_freeze(r->model);

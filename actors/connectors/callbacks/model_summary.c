@@ -130,7 +130,7 @@ static int model_summary_on(void *self, pl_hook_t point, const pl_hook_event_t *
         }
         rows_log(event->rank, rows, count);
         char parameters[CELL], state[CELL], flops[CELL], memory[CELL], trained[CELL],
-            not_trained[CELL];
+            not_trained[CELL], kept[CELL];
         const double elements = json_number_value(json_object_get(model, "parameters")),
                      frozen = json_number_value(json_object_get(model, "frozen"));
         count_text(elements, "", parameters);
@@ -142,6 +142,14 @@ static int model_summary_on(void *self, pl_hook_t point, const pl_hook_event_t *
                     "  %s parameters (%s in float32), %s elements of state, %s to train "
                     "on a sample",
                     parameters, memory, state, flops);
+        const double bytes = json_number_value(json_object_get(model, "step_bytes"));
+        count_text(bytes, "B", memory);
+        count_text(json_number_value(json_object_get(model, "step_bytes_kept")), "B",
+                   kept);
+        if (bytes > 0)
+            pl_log_line(PL_LOG_INFO, event->rank, "",
+                        "  %s for the values of a training step, %s without checkpoints",
+                        memory, kept);
         count_text(elements - frozen, "", trained);
         count_text(frozen, "", not_trained);
         if (frozen > 0)
