@@ -5,10 +5,12 @@
  * Forward, backward and optimizer of a workload (t/bench/workloads.c) through the
  * accelerator's table, without actors: what PyTorch's step is measured against, and what
  * the engine's overhead is measured against.  Prints one JSON line with the median, least
- * and most of the repetitions, each of about so many seconds. */
+ * and most of the repetitions, each of about so many seconds, and the processor time of a
+ * step, which says more where the machine has other work. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "accelerators/cpu/device.h"
 #include "base/alloc.h"
@@ -128,6 +130,14 @@ static double time_steps(bench_t *b, int steps)
     return (double)(pl_now() - start) / steps * 1e-6;
 }
 
+/* Of all threads. */
+static double processor_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
 /* Trained numbers, without what lies between tensors. */
 static long long parameters_of(const bench_t *b)
 {
@@ -169,13 +179,17 @@ int main(int argc, char **argv)
     time_steps(&b, 2);
     int steps = (int)(seconds * 1e3 / time_steps(&b, 2)) + 1;
     time_steps(&b, steps / 4 + 1);
+    const double began = processor_ms();
     for (int i = 0; i < repetitions; i++)
         ms[i] = time_steps(&b, steps);
+    const double used = (processor_ms() - began) / repetitions / steps;
     qsort(ms, (size_t)repetitions, sizeof *ms, by_value);
     printf("{\"name\": \"step %s\", \"threads\": %d, \"instructions\": \"%s\", \"ms\": "
-           "%.4f, \"min\": %.4f, \"max\": %.4f, \"parameters\": %lld, \"loss\": %.4f}\n",
+           "%.4f, \"min\": %.4f, \"max\": %.4f, \"processor_ms\": %.4f, "
+           "\"parameters\": %lld, \"loss\": %.4f}\n",
            b.training.of->name, b.cpu.thread_count, b.cpu.kernels->name,
-           ms[repetitions / 2], ms[0], ms[repetitions - 1], parameters_of(&b), b.loss);
+           ms[repetitions / 2], ms[0], ms[repetitions - 1],
+           used, parameters_of(&b), b.loss);
     for (int k = 0; k < b.batches; k++)
         for (int i = 0; i < 2; i++)
             pl_free(b.batch[k][i]);

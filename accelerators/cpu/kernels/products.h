@@ -54,14 +54,16 @@ PL_INLINE void tile(int rows, int vectors, int64_t depth, factor_t a, side_t b, 
 PL_INLINE void strip(int vectors, int64_t rows, int64_t depth, factor_t a, side_t b,
                      side_t c, bool add)
 {
-    const int rows_max = 2 * TILE_ROWS / vectors;
+#define TILES(count) \
+    for (; i + (count) <= rows; i += (count)) \
+        tile(count, vectors, depth, (factor_t){a.at + i * a.row, a.row, a.step}, b, \
+             side_at(c, i, 0), add);
     int64_t i = 0;
-    for (; i + rows_max <= rows; i += rows_max)
-        tile(rows_max, vectors, depth, (factor_t){a.at + i * a.row, a.row, a.step}, b,
-             side_at(c, i, 0), add);
-    for (; i < rows; i++)
-        tile(1, vectors, depth, (factor_t){a.at + i * a.row, a.row, a.step}, b,
-             side_at(c, i, 0), add);
+    TILES(2 * TILE_ROWS / vectors)
+    TILES(4)
+    TILES(2)
+    TILES(1)
+#undef TILES
 }
 
 /* c [rows, columns] (+)= a [rows, depth] b [depth, columns]; whole vectors of columns. */

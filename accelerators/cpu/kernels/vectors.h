@@ -18,7 +18,7 @@
 #define LANES 8
 #define LANE_LOW 0, 8, 1, 9, 2, 10, 3, 11
 #define LANE_HIGH 4, 12, 5, 13, 6, 14, 7, 15
-#define TILE_ROWS 4
+#define TILE_ROWS 6
 #else
 #define LANES 4
 #define LANE_LOW 0, 4, 1, 5
