@@ -208,6 +208,10 @@ find engine accelerators strategies actors t examples -name '*.[ch]' | LC_ALL=C 
         name=${file##*/}
         head -1 "$file" | grep -q "^/\* $name - ." || echo "$file"
     done | holds 'every file says in its first line what it is'
+find engine accelerators strategies actors examples -name '*.[ch]' | LC_ALL=C sort |
+    while read -r file; do
+        grep -qF "$file" Makefile.am || echo "$file"
+    done | holds 'every file stands in Makefile.am, so that a distribution has it'
 find engine accelerators strategies actors examples -name '*.[ch]' | LC_ALL=C sort | xargs wc -l |
     awk '$2 != "total" && $1 > 600 && $2 != "engine/paceline.h"' | holds 'no file is longer than 600 lines'
 find engine accelerators strategies actors examples t -name '*.[ch]' | LC_ALL=C sort |

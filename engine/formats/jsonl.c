@@ -32,9 +32,12 @@ static int next_object(json_lines_t *j, json_t **object)
     while (j->at < j->end && !*object) {
         const char *line = j->at, *newline = memchr(line, '\n', (size_t)(j->end - line));
         const size_t length = (size_t)((newline ? newline : j->end) - line);
+        size_t blanks = 0;
+        while (blanks < length && memchr(" \t\r", line[blanks], 3))
+            blanks++;
         j->at = newline ? newline + 1 : j->end;
         j->line++;
-        if (strspn(line, " \t\r") >= length)
+        if (blanks == length)
             continue;
         *object = json_loadb(line, length, JSON_REJECT_DUPLICATES, &why);
         if (!*object)
