@@ -48,7 +48,7 @@ keys_and_their_values_are_completed() {
     is "$(completed 'paceline fit run.json --set trainer.strategy.buck')" "trainer.strategy.bucket_mb=" "its option"
     is "$(completed 'paceline fit run.json --set=trainer.nan_policy=s')" $'skip\nstop' "a word of a range"
     is "$(completed 'paceline fit run.json --set module.hid')" "module.hidden=" "a module's, which is a plug-in"
-    is "$(completed 'paceline fit run.json --set data.shuf')" "data.shuffle=" "a key of the data"
+    is "$(completed 'paceline fit run.json --set data.drop')" "data.drop_last=" "a key of the data"
     is "$(completed 'paceline fit run.json --set data.shuffle=')" $'false\ntrue' "which is true or false"
     is "$(completed 'paceline list opt')" "optimizers" "a role"
 }

@@ -258,8 +258,222 @@ static void a_split_of_billions_stores_no_sample(void)
     }
 }
 
+/* ---- tables ---- */
+
+enum { ROWS = 4000 };
+
+/* A table of numbers with gaps, categories with quotes and line ends, dates, weights, and
+ * a target; JSON Lines have the same columns. */
+static const char *put_table(const char *name, bool is_json, bool is_class, bool has_gaps)
+{
+    const size_t capacity = (size_t)ROWS * 160 + 100;
+    char *text = malloc(capacity);
+    size_t at = 0;
+    if (!is_json)
+        at += (size_t)sprintf(text, "# a comment \"\nsize,\"city, or\nplace\",day,w,y\n");
+    for (int k = 0; k < ROWS; k++) {
+        static const char *const cities[] = {"Bern", "a \"\"b\"\"", "two\nlines", "x, y"},
+                                 *const written[] = {"Bern", "a \\\"b\\\"", "two\\nlines",
+                                                     "x, y"};
+        const int city = (k * 7) % 11 % 4;
+        char size[32] = "", target[16];
+        if (!has_gaps || k % 13)
+            snprintf(size, sizeof size, "%g", (k * 37 % 1009) * 0.37 - 50);
+        snprintf(target, sizeof target, is_class ? "\"c%d\"" : "1.%d", k * 31 % 7);
+        if (is_json)
+            at += (size_t)sprintf(text + at,
+                                  "{\"size\": %s, \"place\": \"%s\", \"day\": "
+                                  "\"2024-%02d-%02d\", \"w\": %d, \"y\": %s}\n",
+                                  *size ? size : "null", written[city], k % 12 + 1,
+                                  k % 28 + 1, k % 5, target);
+        else
+            at += (size_t)sprintf(text + at, "%s,%s\"%s\",2024-%02d-%02d,%d,%s%s\n", size,
+                                  k % 3 ? "" : " ", cities[city], k % 12 + 1, k % 28 + 1,
+                                  k % 5, target, k % 40 ? "" : "\r\n\n# \"");
+    }
+    const char *path = file_put(name, text, at);
+    free(text);
+    return path;
+}
+
+/* A table on the disk and one in memory have the same samples, and the same data info. */
+static void same_rows(const char *options, double val_split, const char *what)
+{
+    char text[1200];
+    rig_t rig[2];
+    for (int k = 0; k < 2; k++) {
+        snprintf(text, sizeof text, "{%s, \"stream\": %s}", options,
+                 k ? "true" : "false");
+        rig[k] = rig_open_split(&pl_csv_dataset, val_split, false, text);
+        is_int(rig[k].code, PL_OK, "%s: %s", what, rig[k].err.text);
+        is_int(rig[k].info.samples, ROWS, "all rows");
+    }
+    is_text(rig[1].info.data_info, rig[0].info.data_info, "%s: what is learnt", what);
+    int wrong = rig[0].info.field_count != rig[1].info.field_count;
+    for (int64_t k = 0; k + 8 <= ROWS && !wrong; k += 8) {
+        int64_t index[8];
+        for (int i = 0; i < 8; i++)
+            index[i] = k % 16 ? k + i : ROWS - 1 - k - i;
+        for (int i = 0; i < 2; i++)
+            wrong += rig_read(&rig[i], 8, index) != PL_OK;
+        for (int f = 0; f < rig[0].info.field_count && !wrong; f++) {
+            const pl_field_t *field = &rig[0].info.field[f];
+            const size_t elements = field->shape.rank ? (size_t)field->shape.dim[0] : 1;
+            wrong = field->dtype != rig[1].info.field[f].dtype
+                    || memcmp(rig[0].field[f], rig[1].field[f],
+                              8 * elements * pl_array_width(field->dtype));
+        }
+    }
+    is_int(wrong, 0, "%s: they are the same", what);
+    rig_close(&rig[0]);
+    rig_close(&rig[1]);
+}
+
+static void rows_of_a_table_are_the_same_from_the_disk(void)
+{
+    char options[1024];
+    for (int is_json = 0; is_json < 2; is_json++)
+        for (int k = 0; k < 4; k++) {
+            const bool has_gaps = k & 1;
+            snprintf(options, sizeof options,
+                     "\"path\": \"%s\", \"fields\": {\"y\": \"y\", \"weight\": \"w\"}, "
+                     "\"missing\": \"%s\", \"categories\": \"%s\"",
+                     put_table(is_json ? "t.jsonl" : "t.csv", is_json, k & 2, has_gaps),
+                     k == 3     ? "category"
+                     : has_gaps ? "mean"
+                                : "error",
+                     k & 2 ? "index" : "one_hot");
+            same_rows(options, k == 0 ? 0 : 0.25, is_json ? "JSON Lines" : "csv");
+        }
+}
+
+static void a_table_is_prepared_as_the_training_data_was(void)
+{
+    char train[300], told[300];
+    snprintf(train, sizeof train, "{\"path\": \"%s\", \"missing\": \"mean\"}",
+             put_table("train.csv", false, true, true));
+    rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN, "%s", train);
+    snprintf(told, sizeof told, "{\"path\": \"%s\", \"stream\": true}",
+             file_put_text("other.csv",
+                           "y,day,place,size,w\nc3,2024-02-01,Bern,5,1\nc1,2023-01-01,"
+                           "Rom,,2\n"));
+    rig_t other = rig_open_told(&pl_csv_dataset, PL_VALIDATE, rig.info.data_info, told);
+    is_int(other.code, PL_ENOTFOUND, "a column is missing");
+    like(other.err.text, "no column .city, or.place., which the training data has",
+         "named");
+    rig_close(&other);
+    rig_close(&rig);
+    rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\", \"missing\": \"mean\"}",
+                   file_put_text("small.csv",
+                                 "size,place,y\n1,a,u\n2,b,v\n3,a,u\n4,b,v\n"));
+    const char *path = file_put_text("other.csv", "y,place,size\nv,b,2\nu,a,\n");
+    int64_t classes[2];
+    float features[2][8];
+    for (int k = 0; k < 2; k++) {
+        snprintf(told, sizeof told, "{\"path\": \"%s\", \"stream\": %s}", path,
+                 k ? "true" : "false");
+        other = rig_open_told(&pl_csv_dataset, PL_VALIDATE, rig.info.data_info, told);
+        is_int(rig_read(&other, INDEX(1)), PL_OK, "a row: %s", other.err.text);
+        memcpy(features[k], other.field[0], 3 * sizeof(float));
+        classes[k] = ((int64_t *)other.field[1])[0];
+        rig_close(&other);
+    }
+    ok(classes[0] == 0 && classes[1] == 0 && !memcmp(features[0], features[1], 12),
+       "it is what it is in memory");
+    rig_close(&rig);
+}
+
+static void tables_that_cannot_be_streamed_are_refused(void)
+{
+    static const struct {
+        const char *options, *pattern;
+    } wrong[] = {
+        {"\"missing\": \"median\"", "\"missing\": \"median\" needs all rows in memory"},
+        {"\"missing\": \"drop\"", "\"missing\": \"drop\" needs all rows"},
+        {"\"texts\": \"words\"", "\"texts\": \"words\" needs all rows"},
+        {"\"groups\": \"w\"", "\"groups\" needs all rows"},
+        {"\"window\": 3", "\"window\" needs all rows"},
+    };
+    char path[300];
+    snprintf(path, sizeof path, "%s", put_table("t.csv", false, true, false));
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++)
+        refused(rig_open(&pl_csv_dataset, PL_TRAIN,
+                         "{\"path\": \"%s\", \"stream\": true, %s}", path,
+                         wrong[k].options),
+                PL_EINVAL, wrong[k].pattern, "what needs memory");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\", \"stream\": true}",
+                     file_put_gzip("t.csv.gz", "a,b\n1,2\n", 8)),
+            PL_EUNSUPPORTED, "decompress it", "a compressed table");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\", \"stream\": true}",
+                     file_put_text("one.csv", "a\n1\n2\n")),
+            PL_EUNSUPPORTED, "one column", "a table of one column");
+    refused(rig_open(&pl_csv_dataset, PL_TRAIN,
+                     "{\"path\": \"/nowhere.csv\", "
+                     "\"stream\": true}"),
+            PL_ENOTFOUND, "/nowhere.csv", "a file that is not there");
+}
+
+static void faults_of_a_streamed_table_have_their_line(void)
+{
+    static const struct {
+        const char *row, *pattern;
+    } wrong[] = {
+        {"1,2,3\n", "f.csv:3002:[0-9]+: more fields than the 2"},
+        {"1\n", "f.csv:3002:[0-9]+: field 2 .b. of 2 is missing"},
+        {"1,\n", "f.csv:3002:[0-9]+: field 2 .b. of 2 is missing: it is the target"},
+        {",1.5\n", "f.csv:3002:[0-9]+: field 1 .a. of 2 is missing: set"},
+        {"x,1.5\n", "f.csv:3002:[0-9]+: field 1 .a.: .x. is not a finite number"},
+        {"\"1,1\n", "f.csv:3002:[0-9]+: the quote that begins here does not end"}};
+    char *text = malloc(1 << 20);
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        size_t at = (size_t)sprintf(text, "a,b\n");
+        for (int row = 0; row < 6000; row++)
+            at += (size_t)sprintf(text + at, row == 3000 ? wrong[k].row : "%d.25,%d.5\n",
+                                  row, row);
+        refused(rig_open(&pl_csv_dataset, PL_TRAIN,
+                         "{\"path\": \"%s\", \"stream\": true}",
+                         file_put("f.csv", text, at)),
+                PL_EFORMAT, wrong[k].pattern, wrong[k].row);
+    }
+    free(text);
+}
+
+static void a_shuffle_in_windows_is_a_shuffle_of_neighbours(void)
+{
+    enum { COUNT = 1050, WINDOW = 100 };
+    pl_sampler_t sampler = {.count = COUNT, .shuffle = true, .window = WINDOW, .seed = 7};
+    int64_t first[2][COUNT];
+    for (int epoch = 0; epoch < 2; epoch++) {
+        bool seen[COUNT] = {false};
+        int far = 0, twice = 0, in_order = 0;
+        for (int64_t k = 0; k < COUNT; k++) {
+            const int64_t at = pl_sampler_at(&sampler, (uint64_t)epoch, k),
+                          before = k ? first[epoch][k - 1] : at;
+            const int64_t apart = (at - before + COUNT) % COUNT;
+            first[epoch][k] = at;
+            twice += seen[at];
+            seen[at] = true;
+            far += apart >= WINDOW && apart <= COUNT - WINDOW;
+            in_order += at == before + 1;
+        }
+        is_int(twice, 0, "each sample comes once");
+        ok(far <= COUNT / WINDOW, "windows follow each other: %d jumps", far);
+        ok(in_order < 50, "each is shuffled: %d in order", in_order);
+    }
+    ok(memcmp(first[0], first[1], sizeof *first) != 0, "each epoch has another order");
+    sampler.window = COUNT;
+    const pl_sampler_t whole = {.count = COUNT, .shuffle = true, .seed = 7};
+    is_int(pl_sampler_at(&sampler, 1, 5), pl_sampler_at(&whole, 1, 5),
+           "a window of all samples is none");
+}
+
 int main(void)
 {
+    run(rows_of_a_table_are_the_same_from_the_disk);
+    run(a_table_is_prepared_as_the_training_data_was);
+    run(tables_that_cannot_be_streamed_are_refused);
+    run(faults_of_a_streamed_table_have_their_line);
+    run(a_shuffle_in_windows_is_a_shuffle_of_neighbours);
     run(a_large_file_needs_no_memory);
     run(a_split_of_billions_stores_no_sample);
     run(arrays_of_every_type_are_read_from_their_file);

@@ -229,8 +229,8 @@ static int64_t split_by_group(const pl_data_split_spec_t *spec, uint64_t key,
     return made;
 }
 
-/* Of larger parts no sample is stored: 32 MiB. */
-#define STORED_MAX (INT64_C(1) << 22)
+/* Of larger parts no sample is stored: 64 MiB. */
+#define STORED_MAX (INT64_C(1) << 23)
 
 /* The error of a split that leaves no samples on one side. */
 static int split_refuse(const pl_data_split_spec_t *spec, bool holds, pl_error_t *err)
@@ -407,6 +407,21 @@ void pl_sampler_batch_sizes(const pl_sampler_partition_t *of, int64_t count,
 /* pl_hash_text("data.shuffle"), which compilers do not evaluate: each sample needs it. */
 #define SHUFFLE UINT64_C(0x812a0c319e7a061a)
 
+/* Windows come in random order, and the samples of each: so a reader that keeps what it
+ * has read needs each part of the file once.  In each epoch windows begin elsewhere. */
+static int64_t shuffle_windows(uint64_t key, int64_t count, int64_t window, int64_t place)
+{
+    const int64_t windows = count / window, whole = windows * window;
+    int64_t at = whole, size = count - whole, number = windows;
+    if (place < whole) {
+        number = pl_permute_index(key, windows, place / window);
+        at = number * window;
+        size = window;
+    }
+    at += pl_permute_index(pl_mix(key, (uint64_t)number + 1), size, place % window);
+    return (int64_t)(((uint64_t)at + key % (uint64_t)count) % (uint64_t)count);
+}
+
 /* The rest are the samples that are not held back, in rising order. */
 int64_t pl_sampler_at(const pl_sampler_t *sampler, uint64_t epoch, int64_t place)
 {
@@ -417,7 +432,9 @@ int64_t pl_sampler_at(const pl_sampler_t *sampler, uint64_t epoch, int64_t place
             return -1;
     } else if (sampler->shuffle) {
         const uint64_t key = pl_mix(pl_mix(sampler->seed, SHUFFLE), epoch);
-        place = pl_permute_index(key, sampler->count, place);
+        place = sampler->window > 0 && sampler->window < sampler->count
+                    ? shuffle_windows(key, sampler->count, sampler->window, place)
+                    : pl_permute_index(key, sampler->count, place);
     }
     if (sampler->side == PL_WHOLE)
         return place;

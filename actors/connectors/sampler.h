@@ -94,6 +94,7 @@ typedef struct pl_sampler {
     pl_split_side_t side;
     int64_t count;                                          /* samples */
     bool shuffle;
+    int64_t window;                                         /* that is shuffled  [all] */
     uint64_t seed;
     const pl_sample_order_t *order;                         /* borrowed  [by shuffle] */
 } pl_sampler_t;

@@ -19,7 +19,8 @@
 static const char *const whole_sections[] = {
     "module",    "optimizer", "scheduler", "momentum_scheduler", "weight_decay_scheduler",
     "averaging", "data",      NULL};
-static const char *const data_free[] = {"package", "prefetch", "workers", NULL};
+static const char *const data_free[] = {"package", "prefetch",  "workers",
+                                        "stream",  "memory_mb", NULL};
 static const char *const trainer_bound[] = {"accelerator",
                                             "devices",
                                             "num_nodes",

@@ -162,6 +162,9 @@ const pl_option_t pl_data_table[] = {
     PL_INT(pl_data_options_t, prefetch, "4", "1..", "batches prepared ahead"),
     PL_INT(pl_data_options_t, buckets, "4", "1..8",
            "lengths that samples of different length are padded to; each is compiled"),
+    PL_INT(pl_data_options_t, shuffle_window, "0", "0..",
+           "shuffle windows of so many neighbouring samples, and the samples in each, so "
+           "that a file is read nearly in order; 0: shuffle all samples"),
     PL_INT(pl_data_options_t, workers, "1", "1..256", "data threads of a rank"),
     PL_OPTIONS_END,
 };

@@ -118,6 +118,7 @@ typedef struct pl_data_options {
     pl_loader_options_t loader;
     int64_t prefetch;                             /* batches */
     int64_t buckets;                              /* lengths that samples are padded to */
+    int64_t shuffle_window;                       /* samples  [0: all] */
     int64_t workers;                              /* threads */
 } pl_data_options_t;
 

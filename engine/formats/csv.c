@@ -7,8 +7,7 @@
  * Numbers are the same under every locale. Up to 15 digits and a power of ten up to 22
  * are both exact in a double, so one multiplication or division rounds correctly
  * (Clinger, "How to read floating point numbers accurately", 1990, the fast path).
- * Nearly all numbers of tables are of this kind; strtod() with a locale of its own
- * reads the rest. */
+ * Nearly all numbers are of this kind; strtod() with its own locale reads the rest. */
 #include "formats/csv.h"
 
 #include <locale.h>
@@ -361,6 +360,8 @@ static void csv_find_format(csv_scan_t *s)
         const char *first = s->at + strspn(s->at, BLANKS "\r\n");
         format->comment = first < s->end && (*first == '#' || *first == '%') ? *first : 0;
     }
+    if (s->csv.columns)
+        return;                             /* a part, whose format is known */
     if (format->delimiter == PL_CSV_FIND)
         found = csv_find_delimiter(s);
     else
@@ -503,10 +504,10 @@ static int csv_take_all(csv_scan_t *s)
         s->end--;                                 /* empty lines at the end, no records */
     *s->end = '\0';
     csv_find_format(s);
-    if (!csv_find_record(s))
+    if (!csv_find_record(s) && !s->csv.columns)
         return pl_fail(s->err, PL_EFORMAT, "%s: the file is empty", s->name);
     const pl_csv_header_t header = s->csv.format.header;
-    int code = csv_look_at_first(s, &names);
+    int code = s->csv.columns ? PL_OK : csv_look_at_first(s, &names);
     if (!code && (header == PL_CSV_YES || (header == PL_CSV_AUTO && names))) {
         char **name = pl_alloc_array((size_t)s->csv.columns, sizeof *name);
         code = name ? csv_take_record(s, name) : pl_no_memory(s->err);
@@ -531,8 +532,8 @@ static int csv_read_owned(char *text, size_t size, const char *name,
                     .at = text,
                     .end = text + size,
                     .line_start = text,
-                    .line = 1,
-                    .csv = {.text = text, .format = *format},
+                    .line = format->line ? format->line : 1,
+                    .csv = {.text = text, .format = *format, .columns = format->columns},
                     .err = err};
     int code = csv_take_all(&s);
     if (code)

@@ -21,18 +21,20 @@ typedef enum pl_csv_header {
 /* How a table is written. */
 typedef struct pl_csv_format {
     pl_csv_header_t header;
-    char delimiter;                         /* ' ': one or several blanks or tabs
-                                               [PL_CSV_FIND: , ; | tab or blanks] */
-    char decimal;                           /* '.' or ','  [PL_CSV_FIND] */
-    char comment;                           /* first character of lines to leave out; 0:
-                                               none  [PL_CSV_FIND: # or % if the file
-                                               begins with it] */
-    int64_t skip;                           /* lines before the table  [-1: lines at the
-                                               beginning with another number of fields] */
+    char delimiter;                       /* ' ': one or several blanks or tabs
+                                             [PL_CSV_FIND: , ; | tab or blanks] */
+    char decimal;                         /* '.' or ','  [PL_CSV_FIND] */
+    char comment;                         /* first character of lines to leave out; 0:
+                                             none  [PL_CSV_FIND: # or % if the file
+                                             begins with it] */
+    int64_t skip;                         /* lines before the table  [-1: lines at the
+                                             beginning with another number of fields] */
+    int columns;                          /* of each record  [as many as the first has] */
+    int64_t line;                         /* of the file, where the text begins  [1] */
 } pl_csv_format_t;
 
 #define PL_CSV_ANY \
-    ((pl_csv_format_t){PL_CSV_AUTO, PL_CSV_FIND, PL_CSV_FIND, PL_CSV_FIND, -1})
+    ((pl_csv_format_t){PL_CSV_AUTO, PL_CSV_FIND, PL_CSV_FIND, PL_CSV_FIND, -1, 0, 0})
 
 typedef struct pl_csv {
     int64_t rows;
@@ -67,6 +69,11 @@ int pl_csv_load(const char *path, size_t limit, const pl_csv_format_t *format,
  * together have at most `limit` bytes.  Errors begin with name:line.  jsonl.c */
 int pl_jsonl_read(const void *data, size_t size, const char *name, size_t limit,
                   pl_csv_t *csv, pl_error_t *err);
+
+/* The same with the columns of another table first, at whose place they stay; lines count
+ * from `line`. */
+int pl_jsonl_read_part(const void *data, size_t size, const char *name, int64_t line,
+                       const pl_csv_t *columns, pl_csv_t *csv, pl_error_t *err);
 
 /* The same of a file, plain or compressed. */
 int pl_jsonl_load(const char *path, size_t limit, pl_csv_t *csv, pl_error_t *err);

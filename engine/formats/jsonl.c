@@ -17,6 +17,7 @@ typedef struct json_lines {
     const char *name;
     const char *at, *end;
     int64_t line;                                         /* of the last object, from 1 */
+    int64_t before;                                       /* lines before the data */
     json_t *columns;                                      /* name: place */
     int64_t rows, scalars;
     pl_csv_t *table;                               /* whose cells are filled  [not yet] */
@@ -120,7 +121,8 @@ static int visit_lines(json_lines_t *j, const char *data, size_t size)
     int code;
     j->at = data;
     j->end = data + size;
-    j->line = j->rows = 0;
+    j->line = j->before;
+    j->rows = 0;
     while ((code = next_object(j, &object)) == PL_OK && object) {
         if (j->table)
             j->table->line[j->rows] = j->line;
@@ -169,19 +171,19 @@ static int reserve(const json_lines_t *j, size_t size, size_t limit, pl_csv_t *t
     return PL_OK;
 }
 
-int pl_jsonl_read(const void *data, size_t size, const char *name, size_t limit,
-                  pl_csv_t *csv, pl_error_t *err)
+/* Reads lines with the columns of a table first  [NULL: none]. */
+static int jsonl_read(const char *text, size_t size, json_lines_t j,
+                      const pl_csv_t *columns, size_t limit, pl_csv_t *csv)
 {
     pl_csv_t table = {0};
-    const char *text = data;
-    if (size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3)) {
-        text += 3;
-        size -= 3;
-    }
-    json_lines_t j = {.name = name, .columns = json_object(), .err = err};
-    int code = j.columns ? visit_lines(&j, text, size) : pl_no_memory(err);
-    if (!code && j.scalars == 0)
-        code = pl_fail(err, PL_EFORMAT, "%s: there are no lines with fields", name);
+    pl_error_t *err = j.err;
+    j.columns = json_object();
+    int failed = !j.columns;
+    for (int k = 0; columns && k < columns->columns && !failed; k++)
+        failed = json_object_set_new(j.columns, columns->name[k], json_integer(k));
+    int code = failed ? pl_no_memory(err) : visit_lines(&j, text, size);
+    if (!code && j.scalars == 0 && !columns)
+        code = pl_fail(err, PL_EFORMAT, "%s: there are no lines with fields", j.name);
     if (!code)
         code = reserve(&j, size, limit, &table);
     if (!code) {
@@ -197,6 +199,25 @@ int pl_jsonl_read(const void *data, size_t size, const char *name, size_t limit,
     else
         *csv = table;
     return code;
+}
+
+int pl_jsonl_read_part(const void *data, size_t size, const char *name, int64_t line,
+                       const pl_csv_t *columns, pl_csv_t *csv, pl_error_t *err)
+{
+    const json_lines_t j = {.name = name, .before = line - 1, .err = err};
+    return jsonl_read(data, size, j, columns, SIZE_MAX, csv);
+}
+
+int pl_jsonl_read(const void *data, size_t size, const char *name, size_t limit,
+                  pl_csv_t *csv, pl_error_t *err)
+{
+    const char *text = data;
+    if (size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3)) {
+        text += 3;
+        size -= 3;
+    }
+    return jsonl_read(text, size, (json_lines_t){.name = name, .err = err}, NULL, limit,
+                      csv);
 }
 
 int pl_jsonl_load(const char *path, size_t limit, pl_csv_t *csv, pl_error_t *err)

@@ -97,14 +97,16 @@ static const pl_option_t csv_options[] = {
         "predict may not"),
     PL_BOOL(csv_dataset_t, standardize, "true",
             "scale each number to mean 0 and deviation 1"),
+    {"stream", PL_OPTION_BOOL, offsetof(csv_dataset_t, streams), "false", NULL,
+     "leave the rows in the file, which is larger than memory, and read them from there; "
+     "for training set data.shuffle_window too"},
     PL_OPTIONS_END,
 };
 
 /* ---- Reading ---- */
 
-/* The character that an option names; `none` for "none". */
-static int csv_character(const csv_dataset_t *csv, const char *option, const char *text,
-                         char *found, pl_error_t *err)
+int csv_character(const csv_dataset_t *csv, const char *option, const char *text,
+                  char *found, pl_error_t *err)
 {
     *found = !*text                    ? PL_CSV_FIND
              : !strcmp(text, "none")   ? '\0'
@@ -126,8 +128,7 @@ static int csv_character(const csv_dataset_t *csv, const char *option, const cha
     return PL_OK;
 }
 
-/* Empties the cells that only say that there is nothing. */
-static void csv_empty_cells(csv_dataset_t *csv)
+void csv_empty_cells(csv_dataset_t *csv)
 {
     const size_t cells = (size_t)csv->table.rows * (size_t)csv->table.columns;
     size_t longest = 0, length;
@@ -152,8 +153,7 @@ static void csv_empty_cells(csv_dataset_t *csv)
     }
 }
 
-/* By its ending; .gz or .zst may follow. */
-static bool is_json_lines(const char *path)
+bool csv_is_json_lines(const char *path)
 {
     static const char *const endings[] = {".jsonl", ".ndjson"};
     for (size_t k = 0; k < sizeof endings / sizeof *endings; k++) {
@@ -182,8 +182,19 @@ static bool names_recur(const pl_csv_t *table)
     return recurs;
 }
 
+/* Reads a table as text: the file, or the beginning of one that is streamed. */
+static int csv_read_text(csv_dataset_t *csv, const pl_csv_format_t *format,
+                         pl_error_t *err)
+{
+    const csv_part_t *part = csv->part;
+    return part ? pl_csv_read(part->text, part->size, csv->path, format, &csv->table, err)
+                : pl_csv_load(csv->path, pl_file_limit(), format, &csv->table, err);
+}
+
 int csv_load(csv_dataset_t *csv, pl_error_t *err)
 {
+    if (csv->part && csv->part->head)
+        return csv_part_load(csv, err);
     static const char points[] = {PL_CSV_FIND, '.', ','};
     pl_csv_format_t format = {.header = csv->header,
                               .decimal = points[csv->decimal],
@@ -198,10 +209,10 @@ int csv_load(csv_dataset_t *csv, pl_error_t *err)
         code = pl_fail(err, PL_EINVAL,
                        "%s is no SQLite database: remove \"table\" and \"query\"",
                        csv->path);
-    else if (!code && is_json_lines(csv->path))
+    else if (!code && csv_is_json_lines(csv->path))
         code = pl_jsonl_load(csv->path, pl_file_limit(), &csv->table, err);
     else if (!code)
-        code = pl_csv_load(csv->path, pl_file_limit(), &format, &csv->table, err);
+        code = csv_read_text(csv, &format, err);
     if (!code && csv->table.start && csv->header == PL_CSV_AUTO && csv->table.name
         && names_recur(&csv->table)) {
         csv_log(csv, PL_LOG_INFO,
@@ -209,7 +220,7 @@ int csv_load(csv_dataset_t *csv, pl_error_t *err)
                 "\"header\": \"yes\" makes it the names of the columns");
         pl_csv_release(&csv->table);
         format.header = PL_CSV_NO;
-        code = pl_csv_load(csv->path, pl_file_limit(), &format, &csv->table, err);
+        code = csv_read_text(csv, &format, err);
     }
     if (code)
         return code;
@@ -348,7 +359,7 @@ static char *csv_scales_add(const csv_dataset_t *csv, char *data_info)
 }
 
 /* {"classes": 3, "shape": [4], "columns": {…}, …} */
-static char *csv_data_info(const csv_dataset_t *csv, pl_error_t *err)
+char *csv_data_info(const csv_dataset_t *csv, pl_error_t *err)
 {
     const pl_shape_t shape = csv->window ? PL_SHAPE(csv->window, csv->features)
                                          : PL_SHAPE(csv->features);
@@ -395,11 +406,13 @@ static char *csv_data_info(const csv_dataset_t *csv, pl_error_t *err)
     return made;
 }
 
-static int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
-                    pl_error_t *err)
+int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
+             pl_error_t *err)
 {
     csv_dataset_t *csv = self;
     const char *text = request->data_info;
+    if (csv->streams)
+        return csv_stream_open(csv, request, info, err);
     json_t *data_info = text ? pl_json_read(text, strlen(text), "data_info", err) : NULL;
     if (text && !data_info)
         return err ? err->code : PL_EFORMAT;
@@ -487,10 +500,12 @@ static void copy_rows(const pl_read_request_t *request, void *to, const void *fr
                (size_t)width * size);
 }
 
-static int csv_read(const void *self, const pl_read_request_t *request,
-                    void *const field[], pl_error_t *err)
+int csv_read(const void *self, const pl_read_request_t *request, void *const field[],
+             pl_error_t *err)
 {
     const csv_dataset_t *csv = self;
+    if (csv->stream)
+        return csv_stream_read(csv, request, field, err);
     int code = pl_dataset_check(csv->path, request,
                                 csv->window ? csv->samples : csv->rows, err);
     if (code)
@@ -514,9 +529,11 @@ static int csv_read(const void *self, const pl_read_request_t *request,
     return PL_OK;
 }
 
-static void csv_close(void *self)
+void csv_close(void *self)
 {
     csv_dataset_t *csv = self;
+    csv_stream_close(csv->stream);
+    csv->stream = NULL;
     for (int k = 0; csv->recipe && k < csv->sources; k++) {
         json_decref(csv->recipe[k].values);
         json_decref(csv->recipe[k].weights);

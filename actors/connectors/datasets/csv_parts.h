@@ -1,6 +1,7 @@
 /* csv_parts.h - the table that csv.c (the data set), csv_columns.c (the uses of columns),
- * csv_target.c (the target), csv_recipe.c (how columns become numbers), csv_words.c (free
- * texts) and csv_windows.c (windows over time series) share */
+ * csv_target.c (the target), csv_learn.c (what is learnt from the rows), csv_recipe.c
+ * (how columns become numbers), csv_words.c (free texts), csv_windows.c (windows over
+ * time series), csv_stream.c and csv_scan.c (tables that stay on the disk) share */
 #ifndef PL_DATASETS_CSV_PARTS_H
 #define PL_DATASETS_CSV_PARTS_H
 
@@ -81,6 +82,49 @@ typedef struct csv_recipe {
     int width;                         /* features in "x" */
 } csv_recipe_t;
 
+/* The cells of a column, counted for its kind. */
+typedef struct csv_kinds {
+    int64_t filled, numbers, dates[3];
+    json_t *counts, *words;                   /* different cells; those without numbers */
+} csv_kinds_t;
+
+/* The numbers of a column. */
+typedef struct csv_numbers {
+    int64_t count, empty;                     /* rows to train on with one, without one */
+    double mean, squares;                     /* of those; squares of distances from it */
+    bool any;
+    double first, smallest, largest;                /* of all rows; first: rounded down */
+    int parts;                                      /* in which dates differ */
+} csv_numbers_t;
+
+/* The cells of the target. */
+typedef struct csv_labels {
+    int64_t rows, words;                  /* of them no numbers */
+    pl_error_t word;                      /* the error that the first of those would be */
+    bool is_empty;                        /* a row to predict has none */
+    int64_t odd_line;                     /* of the first number that is neither whole and
+                                             from 0 nor ignored  [0] */
+    double odd;
+    bool whole;                                        /* all are whole */
+    double smallest, largest;                          /* of those that are not ignored */
+    int kinds;                                         /* different ones, up to 3 */
+    double seen[3];
+    bool gathers;                                  /* counts names, up to a limit */
+    json_t *names;                                 /* of classes: times  [not gathered] */
+} csv_labels_t;
+
+/* A part of a table that stays on the disk. */
+typedef struct csv_part {
+    const char *text;
+    size_t size;
+    const pl_csv_t *head;                  /* its format and its columns  [the part is the
+                                              beginning, which shows them] */
+    bool is_json;
+    int64_t line;                                 /* of the file, where the part begins */
+} csv_part_t;
+
+typedef struct csv_stream csv_stream_t;
+
 typedef struct csv_dataset {
     const char *path, *delimiter, *comment, *used, *ignored, *groups, *missing_values;
     const char *from_table, *query;                         /* of a database */
@@ -99,6 +143,12 @@ typedef struct csv_dataset {
     int64_t first, samples;                                 /* row of the first window;
                                                                windows */
     bool standardize;
+    bool streams;
+    csv_stream_t *stream;                                   /* [the rows are in memory] */
+    const csv_part_t *part;                                 /* that this is  [all] */
+    int64_t base;                                           /* row of the first one */
+    const csv_kinds_t *kinds;                               /* [sources], counted before
+                                                               [found here] */
     pl_csv_t table;                                         /* while it is opened */
     int64_t rows;
     csv_target_t kind;
@@ -164,17 +214,62 @@ int csv_names(const csv_dataset_t *csv, json_t **names_p, pl_error_t *err);
 
 /* ---- csv_target.c ---- */
 
+/* Counts the cells of the target of this table, after those of others; leaves y, numbers
+ * where there are any. */
+int csv_labels_count(csv_dataset_t *csv, csv_labels_t *labels, pl_error_t *err);
+/* Finds the type of the target, and numbers the classes of the rows. */
+int csv_labels_decide(csv_dataset_t *csv, const csv_labels_t *labels,
+                      const json_t *data_info, pl_error_t *err);
+/* The number of classes of a table in parts, after csv_labels_decide(). */
+void csv_labels_classes(csv_dataset_t *csv, const csv_labels_t *labels,
+                        const pl_data_request_t *request);
+
 /* Reads y and finds the type of the target. */
 int csv_find_target(csv_dataset_t *csv, const json_t *data_info, pl_error_t *err);
 /* Then the number of classes. */
 int csv_count_classes(csv_dataset_t *csv, const pl_data_request_t *request,
                       const json_t *data_info, pl_error_t *err);
 
-/* ---- csv_recipe.c ---- */
+/* ---- csv_learn.c ---- */
 
+/* Counts the cells of a column, after those of other tables; not 0: no memory. */
+int csv_kinds_count(const csv_dataset_t *csv, int column, csv_kinds_t *kinds);
+void csv_kinds_decide(const csv_kinds_t *kinds, csv_recipe_t *recipe);
+void csv_kinds_release(csv_kinds_t *kinds);
 /* Finds the kind of a column, and of dates their order. */
 int csv_find_kind(const csv_dataset_t *csv, int column, csv_recipe_t *recipe,
                   pl_error_t *err);
+
+/* The numbers [rows] of source k; NAN: the cell is empty. */
+int csv_read_numbers(const csv_dataset_t *csv, int k, double *value, pl_error_t *err);
+/* Adds numbers [rows] to those of other tables. */
+void csv_numbers_add(csv_numbers_t *numbers, const csv_dataset_t *csv,
+                     const pl_data_split_t *split, const double *value);
+/* The moments that scale numbers to mean 0 and deviation 1; `fill` stands for those that
+ * are empty  [NAN: they do not count]. */
+pl_moments_t csv_numbers_moments(const csv_numbers_t *numbers, double fill);
+/* The recipe of a number or a date, without a median. */
+void csv_numbers_decide(const csv_dataset_t *csv, const csv_numbers_t *numbers,
+                        csv_recipe_t *recipe);
+
+/* Counts the values of a category in the rows to train on, after those of others. */
+int csv_count_values(const csv_dataset_t *csv, const pl_data_split_t *split, int k,
+                     json_t *counts, pl_error_t *err);
+/* The recipe: the values that are frequent enough, sorted. */
+int csv_values_decide(const csv_dataset_t *csv, json_t *counts, csv_recipe_t *recipe,
+                      pl_error_t *err);
+
+/* Learns all recipes from the rows that the split does not hold; value [rows] is free. */
+int csv_learn(csv_dataset_t *csv, const pl_data_split_t *split, double *value,
+              pl_error_t *err);
+
+/* ---- csv_recipe.c ---- */
+
+/* PL_EFORMAT: a cell of source k is empty and has no treatment. */
+int csv_refuse_empty(const csv_dataset_t *csv, int k, pl_error_t *err);
+
+/* Counts features and takes the memory of rows, and of moments, which are 0 and 1. */
+int csv_layout(csv_dataset_t *csv, pl_error_t *err);
 
 /* Finds the kinds of the sources, or reads the recipes of the training data; drops
  * columns of text. */
@@ -214,6 +309,52 @@ void csv_fill_gaps(double *value, int64_t count);
 int64_t csv_windows_outputs(const csv_dataset_t *csv);
 void csv_windows_read(const csv_dataset_t *csv, const pl_read_request_t *request,
                       void *const field[]);
+
+/* ---- csv_stream.c ---- */
+
+/* Opens a table that stays on the disk. */
+int csv_stream_open(csv_dataset_t *csv, const pl_data_request_t *request,
+                    pl_data_info_t *info, pl_error_t *err);
+int csv_stream_read(const csv_dataset_t *csv, const pl_read_request_t *request,
+                    void *const field[], pl_error_t *err);
+void csv_stream_close(csv_stream_t *stream);
+
+/* ---- csv_scan.c ---- */
+
+/* A scan of a file from its first row on. */
+typedef struct table_scan {
+    const char *path;
+    int fd;
+    bool is_json;
+    const pl_csv_t *head;                                   /* columns and format */
+    char *text;                                             /* to be freed  [none] */
+    size_t size, capacity, from;                            /* from: the next part */
+    uint64_t at;                                            /* of text in the file */
+    int64_t line;
+    bool ends;                                              /* the file ends with text */
+} table_scan_t;
+
+/* Finds the next part, whose text is the scan's; of size 0: the file ends. */
+int csv_scan_next(table_scan_t *scan, csv_part_t *part, pl_error_t *err);
+/* Reads the table of a part. */
+int csv_part_load(csv_dataset_t *csv, pl_error_t *err);
+
+/* ---- csv.c ---- */
+
+int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
+             pl_error_t *err);
+int csv_read(const void *self, const pl_read_request_t *request, void *const field[],
+             pl_error_t *err);
+void csv_close(void *self);
+/* Describes what was learnt, as the data info  [NULL: an error]. */
+char *csv_data_info(const csv_dataset_t *csv, pl_error_t *err);
+/* Empties the cells that only say that there is nothing. */
+void csv_empty_cells(csv_dataset_t *csv);
+/* By its ending; .gz or .zst may follow. */
+bool csv_is_json_lines(const char *path);
+/* The character that an option names; `none` for "none". */
+int csv_character(const csv_dataset_t *csv, const char *option, const char *text,
+                  char *found, pl_error_t *err);
 
 /* ---- csv_words.c ---- */
 

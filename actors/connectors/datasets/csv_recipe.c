@@ -3,7 +3,8 @@
  * Each column of "x" has a recipe: numbers, with a number for empty cells; categories, as
  * one feature for each value or as an index for an embedding; dates as days, with sines
  * and cosines of the time of the year, the week and the day.  Recipes are learnt from the
- * rows to train on and are in the data info, so every other file is prepared alike. */
+ * rows to train on (csv_learn.c) and are in the data info, so every other file is
+ * prepared alike. */
 #include "actors/connectors/datasets/csv_parts.h"
 
 #include <math.h>
@@ -15,71 +16,8 @@
 #include "base/json_path.h"
 #include "base/utf8.h"
 
-/* The most values of a category; a text column has more, or values that are rarely
- * repeated. */
-#define CATEGORIES_MAX 1000
-#define CATEGORIES_FEW 10
-
 static const char *const kind_words[] = {"number", "category", "date", "text", "words"};
 static const char *const order_words[] = {"year first", "day first", "month first"};
-
-/* ---- Kinds ---- */
-
-int csv_count_text(json_t *counts, const char *text)
-{
-    json_t *known = json_object_get(counts, text);
-    return known ? json_integer_set(known, json_integer_value(known) + 1)
-                 : json_object_set_new_nocheck(counts, text, json_integer(1));
-}
-
-/* Numbers with a few other words are numbers: the words are mistakes, or stand for
- * missing cells. */
-int csv_find_kind(const csv_dataset_t *csv, int column, csv_recipe_t *recipe,
-                  pl_error_t *err)
-{
-    int64_t filled = 0, numbers = 0, dates[3] = {0};
-    json_t *counts = json_object(), *words = json_object();
-    int failed = !counts || !words;
-    for (int64_t row = 0; row < csv->table.rows && !failed; row++) {
-        const char *cell = pl_csv_cell(&csv->table, row, column);
-        double number;
-        const bool is_number = pl_csv_number(&csv->table, row, column, &number);
-        filled += *cell != '\0';
-        numbers += is_number;
-        if (!*cell)
-            continue;
-        for (int k = 0; k < 3; k++)
-            dates[k] += pl_date(cell, (pl_date_order_t)k, &number);
-        if (json_object_size(counts) <= CATEGORIES_MAX)
-            failed = csv_count_text(counts, cell);
-        if (!is_number && !failed && json_object_size(words) < 3)
-            failed = csv_count_text(words, cell);
-    }
-    const int64_t distinct = (int64_t)json_object_size(counts);
-    const bool few_words = json_object_size(words) < 3
-                           || 20 * (filled - numbers) <= filled;
-    json_decref(counts);
-    json_decref(words);
-    if (failed)
-        return pl_no_memory(err);
-    *recipe = (csv_recipe_t){.fill = NAN, .frequent = -1, .width = 1};
-    for (int k = 1; k < 3; k++)
-        recipe->order = dates[k] > dates[recipe->order] ? (pl_date_order_t)k
-                                                        : recipe->order;
-    /* 1/2/2024 has the month first, unless other dates of the column say otherwise. */
-    if (dates[PL_DATE_MDY] && dates[PL_DATE_MDY] == dates[recipe->order])
-        recipe->order = PL_DATE_MDY;
-    if (2 * numbers >= filled && few_words)
-        recipe->kind = KIND_NUMBER;
-    else if (20 * dates[recipe->order] >= 19 * filled)
-        recipe->kind = KIND_DATE;
-    else if (distinct <= CATEGORIES_FEW
-             || (2 * distinct <= filled && distinct <= CATEGORIES_MAX))
-        recipe->kind = KIND_CATEGORY;
-    else
-        recipe->kind = KIND_TEXT;
-    return PL_OK;
-}
 
 /* ---- Recipes in the data info ---- */
 
@@ -222,6 +160,8 @@ int csv_find_recipes(csv_dataset_t *csv, const json_t *data_info, pl_error_t *er
             code = recipe_read(recipe, json_array_get(known, (size_t)k), err);
         else if (data_info)
             *recipe = (csv_recipe_t){.fill = NAN, .frequent = -1, .width = 1};
+        else if (csv->kinds)
+            csv_kinds_decide(&csv->kinds[k], recipe);
         else
             code = csv_find_kind(csv, csv->from[k], recipe, err);
         if (!data_info && recipe->kind == KIND_TEXT && csv->texts == 1)
@@ -248,166 +188,7 @@ int csv_find_recipes(csv_dataset_t *csv, const json_t *data_info, pl_error_t *er
     return PL_OK;
 }
 
-/* ---- Learning ---- */
-
-/* The numbers of a column; NAN: the cell is empty. */
-static int read_numbers(const csv_dataset_t *csv, int k, double *value, pl_error_t *err)
-{
-    const csv_recipe_t *recipe = &csv->recipe[k];
-    const int column = csv->from[k];
-    for (int64_t row = 0; row < csv->rows; row++) {
-        const char *cell = pl_csv_cell(&csv->table, row, column);
-        value[row] = NAN;
-        if (*cell && recipe->kind == KIND_DATE
-            && !pl_date(cell, recipe->order, &value[row]))
-            return csv_wrong_cell(csv, row, column, "a date like the others", err);
-        if (*cell && recipe->kind == KIND_NUMBER
-            && !pl_csv_number(&csv->table, row, column, &value[row]))
-            return csv_wrong_cell(csv, row, column, "a finite number", err);
-    }
-    if (csv->window && csv->missing != MISSING_ERROR)
-        csv_fill_gaps(value, csv->rows);
-    return PL_OK;
-}
-
-static int compare_numbers(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The number for empty cells, from the rows to train on; value [rows]. */
-static int learn_fill(const csv_dataset_t *csv, const pl_data_split_t *split,
-                      const double *value, csv_recipe_t *recipe, pl_error_t *err)
-{
-    int64_t count = 0, longest = 0, run = 0;
-    bool lacks = false;
-    double sum = 0, frequent = 0;
-    double *sorted = pl_alloc_array((size_t)csv->rows + 1, sizeof *sorted);
-    if (!sorted)
-        return pl_no_memory(err);
-    for (int64_t row = 0; row < csv->rows; row++) {
-        if (pl_data_split_holds(split, row))
-            continue;
-        lacks = lacks || isnan(value[row]);
-        if (!isnan(value[row]))
-            sum += sorted[count++] = value[row];
-    }
-    qsort(sorted, (size_t)count, sizeof *sorted, compare_numbers);
-    for (int64_t k = 0; k < count; k++) {
-        run = k > 0 && sorted[k] == sorted[k - 1] ? run + 1 : 1;
-        if (run > longest) {
-            longest = run;
-            frequent = sorted[k];
-        }
-    }
-    const double median = count ? (sorted[(count - 1) / 2] + sorted[count / 2]) / 2 : 0;
-    pl_free(sorted);
-    const bool by_mean = csv->missing == MISSING_MEAN || csv->missing == MISSING_CATEGORY;
-    recipe->fill = csv->missing == MISSING_ERROR           ? NAN
-                   : by_mean                               ? sum / fmax(1, (double)count)
-                   : csv->missing == MISSING_MOST_FREQUENT ? frequent
-                                                           : median;
-    recipe->indicator = csv->missing == MISSING_CATEGORY && lacks
-                        && recipe->kind == KIND_NUMBER;
-    return PL_OK;
-}
-
-/* Which parts of a date differ among the rows; value [rows]. */
-static void learn_parts(const csv_dataset_t *csv, const double *value,
-                        csv_recipe_t *recipe)
-{
-    double first = NAN, smallest = INFINITY, largest = -INFINITY;
-    for (int64_t row = 0; row < csv->rows; row++) {
-        if (isnan(value[row]))
-            continue;
-        first = isnan(first) ? floor(value[row]) : first;
-        smallest = fmin(smallest, value[row]);
-        largest = fmax(largest, value[row]);
-        recipe->parts |= value[row] != floor(value[row]) ? DATE_DAY : 0;
-        recipe->parts |= fmod(floor(value[row]) - first, 7) != 0 ? DATE_WEEK : 0;
-    }
-    recipe->parts |= largest - smallest > 60 ? DATE_YEAR : 0;
-}
-
-static int compare_texts(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* The values of a category that the rows to train on have often enough, sorted. */
-static int learn_values(const csv_dataset_t *csv, const pl_data_split_t *split, int k,
-                        pl_error_t *err)
-{
-    csv_recipe_t *recipe = &csv->recipe[k];
-    const bool fills = csv->missing == MISSING_MOST_FREQUENT
-                       || csv->missing == MISSING_DROP;
-    const bool passes = fills || csv->missing == MISSING_ERROR;
-    json_t *counts = json_object(), *count;
-    const char **value = NULL, *key;
-    int failed = !counts, kept = 0;
-    int64_t most = 0;
-    for (int64_t row = 0; row < csv->rows && !failed; row++) {
-        const char *cell = pl_csv_cell(&csv->table, row, csv->from[k]);
-        if (pl_data_split_holds(split, row) || (!*cell && passes))
-            continue;
-        if (!pl_utf8_ok(cell, strlen(cell))) {
-            json_decref(counts);
-            return csv_wrong_cell(csv, row, csv->from[k], "UTF-8", err);
-        }
-        failed = csv_count_text(counts, cell);
-    }
-    recipe->values = json_object();
-    recipe->is_index = csv->categories == 1;
-    value = failed ? NULL : pl_alloc_array(json_object_size(counts) + 1, sizeof *value);
-    failed = !value || !recipe->values;
-    json_object_foreach(failed ? NULL : counts, key, count) {
-        if (json_integer_value(count) >= csv->rare)
-            value[kept++] = key;
-        else
-            recipe->other = true;
-    }
-    if (!failed)
-        qsort(value, (size_t)kept, sizeof *value, compare_texts);
-    for (int i = 0; i < kept && !failed; i++) {
-        const int64_t times = json_integer_value(json_object_get(counts, value[i]));
-        failed = json_object_set_new(recipe->values, value[i], json_integer(i));
-        if (fills && times > most) {
-            most = times;
-            recipe->frequent = i;
-        }
-    }
-    pl_free(value);
-    json_decref(counts);
-    return failed ? pl_no_memory(err) : PL_OK;
-}
-
 /* ---- Preparing ---- */
-
-/* The moments that scale numbers to mean 0 and deviation 1, constant ones to 0.  Only
- * rows to train on count: moments must not depend on the held rows of a split. */
-pl_moments_t csv_measure(const csv_dataset_t *csv, const pl_data_split_t *split,
-                         const double *value, double fill)
-{
-    const double rows = (double)(csv->rows - split->held_count);
-    double first = NAN, mean = 0, squares = 0;
-    /* Relative to the first value: so rounding makes no deviation in a constant
-     * column. */
-    for (int64_t row = 0; row < csv->rows; row++) {
-        if (pl_data_split_holds(split, row))
-            continue;
-        const double number = isnan(value[row]) ? fill : value[row];
-        first = isnan(first) ? number : first;
-        mean += number - first;
-    }
-    mean /= rows;
-    for (int64_t row = 0; row < csv->rows; row++) {
-        const double number = isnan(value[row]) ? fill : value[row];
-        const double distance = number - first - mean;
-        squares += pl_data_split_holds(split, row) ? 0 : distance * distance / rows;
-    }
-    return (pl_moments_t){first + mean, squares > 0 ? 1 / sqrt(squares) : 1};
-}
 
 /* Fills the features of a number or a date that begin at `at`; value [rows] has the
  * numbers, with NAN for empty cells. */
@@ -468,8 +249,7 @@ static void fill_category(csv_dataset_t *csv, int k, int at, int index, int64_t 
                 pl_plural(unknown));
 }
 
-/* A cell that is empty, without a treatment. */
-static int refuse_empty(const csv_dataset_t *csv, int k, pl_error_t *err)
+int csv_refuse_empty(const csv_dataset_t *csv, int k, pl_error_t *err)
 {
     const csv_recipe_t *recipe = &csv->recipe[k];
     const bool is_category = recipe->kind == KIND_CATEGORY;
@@ -494,8 +274,7 @@ static int refuse_empty(const csv_dataset_t *csv, int k, pl_error_t *err)
     return PL_OK;
 }
 
-/* Counts features and takes their memory. */
-static int csv_layout(csv_dataset_t *csv, pl_error_t *err)
+int csv_layout(csv_dataset_t *csv, pl_error_t *err)
 {
     size_t values;
     csv->features = csv->indexes = 0;
@@ -554,20 +333,10 @@ int csv_prepare(csv_dataset_t *csv, const pl_data_split_t *split, const json_t *
 {
     double *value = pl_alloc_array((size_t)csv->rows + 1, sizeof *value);
     int code = value ? PL_OK : pl_no_memory(err);
-    for (int k = 0; k < csv->sources && !code; k++) {
-        csv_recipe_t *recipe = &csv->recipe[k];
-        const bool is_number = recipe->kind == KIND_NUMBER || recipe->kind == KIND_DATE;
-        if (!data_info && is_number && !(code = read_numbers(csv, k, value, err)))
-            code = learn_fill(csv, split, value, recipe, err);
-        if (!data_info && recipe->kind == KIND_DATE && !code)
-            learn_parts(csv, value, recipe);
-        if (!data_info && recipe->kind == KIND_CATEGORY)
-            code = learn_values(csv, split, k, err);
-        if (!data_info && recipe->kind == KIND_WORDS)
-            code = csv_learn_words(csv, split, k, err);
-        if (!code)
-            code = refuse_empty(csv, k, err);
-    }
+    if (!code && !data_info)
+        code = csv_learn(csv, split, value, err);
+    for (int k = 0; k < csv->sources && !code; k++)
+        code = csv_refuse_empty(csv, k, err);
     if (!code)
         code = csv_layout(csv, err);
     if (!code && data_info && csv->standardize)
@@ -583,7 +352,7 @@ int csv_prepare(csv_dataset_t *csv, const pl_data_split_t *split, const json_t *
         } else if (recipe->kind == KIND_WORDS) {
             code = csv_fill_words(csv, k, at, err);
         } else if (recipe->kind != KIND_TEXT
-                   && !(code = read_numbers(csv, k, value, err))) {
+                   && !(code = csv_read_numbers(csv, k, value, err))) {
             if (!data_info && csv->standardize)
                 csv->moments[at] = csv_measure(csv, split, value, recipe->fill);
             code = fill_numbers(csv, k, at, value, err);

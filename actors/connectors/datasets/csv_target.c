@@ -50,25 +50,39 @@ static const char *name_of(const csv_dataset_t *csv, int64_t row, char text[stat
     return text;
 }
 
-/* Numbers the classes by the names that the cells have, or that are known. */
-static int csv_number_classes(csv_dataset_t *csv, const json_t *known, pl_error_t *err)
+/* Names of classes that a table in parts may have. */
+#define NAMES_MAX 10000
+
+/* Counts the names of the classes in the rows; of a part, up to NAMES_MAX different
+ * ones. */
+static int names_count(csv_dataset_t *csv, json_t *names, pl_error_t *err)
 {
-    json_t *places = json_object();
-    const char **name = NULL, *key;
-    json_t *place;
     char text[40];
-    int count = 0, failed = !places, code = PL_OK;
-    for (int64_t row = 0; row < csv->rows && !failed && !known && !code; row++) {
+    for (int64_t row = 0;
+         row < csv->table.rows && !(csv->part && json_object_size(names) > NAMES_MAX);
+         row++) {
         const char *cell = name_of(csv, row, text);
         if (!pl_utf8_ok(cell, strlen(cell)))
-            code = csv_wrong_cell(csv, row, csv->column, "UTF-8", err);
-        else if (cell != text || !is_ignored(csv, csv->y[row]))
-            failed = json_object_set_new(places, cell, json_integer(0));
+            return csv_wrong_cell(csv, row, csv->column, "UTF-8", err);
+        if ((cell != text || !is_ignored(csv, csv->y[row]))
+            && csv_count_text(names, cell))
+            return pl_no_memory(err);
     }
-    size_t names = known ? json_array_size(known) : json_object_size(places);
+    return PL_OK;
+}
+
+/* Numbers the classes by names that are known, or [NULL] in the order of `found`. */
+static int csv_number_classes(csv_dataset_t *csv, const json_t *known,
+                              const json_t *found, pl_error_t *err)
+{
+    json_t *places = json_object(), *place;
+    const char **name = NULL, *key;
+    char text[40];
+    int count = 0, code = PL_OK;
+    size_t names = known ? json_array_size(known) : json_object_size(found);
     name = pl_alloc_array(names + 1, sizeof *name);
-    failed = failed || !name;
-    json_object_foreach(failed ? NULL : places, key, place)
+    int failed = !places || !name;
+    json_object_foreach(failed || known ? NULL : (json_t *)found, key, place)
         name[count++] = key;
     for (; known && !failed && count < (int)names; count++) {
         name[count] = json_string_value(json_array_get(known, (size_t)count));
@@ -81,7 +95,7 @@ static int csv_number_classes(csv_dataset_t *csv, const json_t *known, pl_error_
         failed = json_array_append_new(csv->class_names, json_string(name[k]))
                  || json_object_set_new(places, name[k], json_integer(k));
     }
-    for (int64_t row = 0; row < csv->rows && !failed && !code; row++) {
+    for (int64_t row = 0; row < csv->table.rows && !failed && !code; row++) {
         const char *cell = name_of(csv, row, text);
         place = json_object_get(places, cell);
         if (place)
@@ -95,56 +109,64 @@ static int csv_number_classes(csv_dataset_t *csv, const json_t *known, pl_error_
     return failed ? pl_no_memory(err) : code;
 }
 
+/* The same by the names that the cells have, which were counted or are counted here. */
+static int csv_find_names(csv_dataset_t *csv, const csv_labels_t *labels, pl_error_t *err)
+{
+    json_t *names = labels->gathers ? json_incref(labels->names) : json_object();
+    int code = names ? PL_OK : pl_no_memory(err);
+    if (!code && !labels->gathers)
+        code = names_count(csv, names, err);
+    if (!code && labels->gathers && json_object_size(names) > NAMES_MAX)
+        code = pl_fail(err, PL_EFORMAT, "%s: the target has more than %d classes",
+                       csv->path, NAMES_MAX);
+    if (!code)
+        code = csv_number_classes(csv, NULL, names, err);
+    json_decref(names);
+    return code;
+}
+
 /* ---- The type of the target ---- */
 
-/* What the numbers of a target are. */
-typedef struct labels {
-    int64_t odd_row;                    /* first that is neither a whole number from 0 nor
-                                           ignored  [-1] */
-    bool whole;                         /* all are whole */
-    double smallest, largest;           /* of those that are not ignored */
-    int kinds;                          /* different ones, up to 3 */
-} labels_t;
-
-static labels_t labels_of(const csv_dataset_t *csv)
+/* Counts numbers of a target; -> whether a row is the first that is odd. */
+static bool label_count(const csv_dataset_t *csv, csv_labels_t *labels, double label)
 {
-    labels_t found = {.odd_row = -1, .whole = true, .smallest = INFINITY, .largest = -1};
-    double seen[3];
-    for (int64_t row = 0; row < csv->rows; row++) {
-        const double label = csv->y[row];
-        int k = 0;
-        if (is_ignored(csv, label))
-            continue;
-        if ((label < 0 || !is_whole(label)) && found.odd_row < 0)
-            found.odd_row = row;
-        found.whole = found.whole && is_whole(label);
-        found.smallest = fmin(found.smallest, label);
-        found.largest = fmax(found.largest, label);
-        while (k < found.kinds && seen[k] != label)
-            k++;
-        if (k == found.kinds && found.kinds < 3)
-            seen[found.kinds++] = label;
+    int k = 0;
+    if (!labels->rows++) {
+        labels->whole = true;
+        labels->smallest = INFINITY;
+        labels->largest = -1;
     }
-    return found;
+    if (is_ignored(csv, label))
+        return false;
+    const bool is_odd = label < 0 || !is_whole(label);
+    labels->whole = labels->whole && is_whole(label);
+    labels->smallest = fmin(labels->smallest, label);
+    labels->largest = fmax(labels->largest, label);
+    while (k < labels->kinds && labels->seen[k] != label)
+        k++;
+    if (k == labels->kinds && labels->kinds < 3)
+        labels->seen[labels->kinds++] = label;
+    return is_odd && !labels->odd_line;
 }
 
 /* "auto" in the training data: whole numbers that are many for the number of rows are
  * rather a value. */
-static csv_target_t csv_decide_target(const csv_dataset_t *csv, const labels_t *labels)
+static csv_target_t csv_decide_target(const csv_dataset_t *csv,
+                                      const csv_labels_t *labels)
 {
     char column[80];
     if (csv->table.name)
         snprintf(column, sizeof column, "\"%.60s\"", csv->table.name[csv->column]);
     else
         snprintf(column, sizeof column, "%d", csv->column);
-    if (labels->odd_row >= 0 && labels->whole && labels->kinds == 2) {
+    if (labels->odd_line && labels->whole && labels->kinds == 2) {
         csv_log(csv, PL_LOG_INFO,
                 "the target, column %s, is one of 2 classes, %.0f and %.0f; \"target\": "
                 "\"value\" makes it a value",
                 column, labels->smallest, labels->largest);
         return TARGET_CLASS;
     }
-    if (labels->odd_row >= 0) {
+    if (labels->odd_line) {
         csv_log(csv, PL_LOG_INFO,
                 "the target, column %s, is a value: not all values are whole numbers "
                 "from 0",
@@ -180,45 +202,48 @@ static csv_target_t csv_decide_target(const csv_dataset_t *csv, const labels_t *
     return many ? TARGET_VALUE : TARGET_CLASS;
 }
 
-/* Reads y; *words_p: cells that are no numbers.  Without targets a file can only be
- * predicted. */
-static int csv_read_target(csv_dataset_t *csv, int64_t *words_p, int64_t *word_p,
-                           pl_error_t *err)
+int csv_labels_count(csv_dataset_t *csv, csv_labels_t *labels, pl_error_t *err)
 {
     char place[48], text[80];
-    csv->y = pl_alloc_array((size_t)csv->rows + 1, sizeof *csv->y);
+    csv->y = pl_alloc_array((size_t)csv->table.rows + 1, sizeof *csv->y);
     if (!csv->y)
         return pl_no_memory(err);
-    for (int64_t row = 0; row < csv->rows; row++) {
+    for (int64_t row = 0; row < csv->table.rows; row++) {
         csv->y[row] = NAN;
         if (!*pl_csv_cell(&csv->table, row, csv->column)) {
             if (csv->stage == PL_PREDICT) {
-                csv->column = -1;
+                labels->is_empty = true;
                 return PL_OK;
             }
             pl_csv_place(&csv->table, row, csv->column, place);
             return pl_fail(err, PL_EFORMAT,
-                           "%s:%s: field %s of %d is missing: it is the target; "
-                           "\"missing\": \"drop\" leaves such rows out",
+                           "%s:%s: field %s of %d is missing: it is the target%s",
                            csv->path, place, csv_column_text(csv, csv->column, text),
-                           csv->table.columns);
+                           csv->table.columns,
+                           csv->part ? "; remove such rows from a table that is streamed"
+                                     : "; \"missing\": \"drop\" leaves such rows out");
         }
-        if (pl_csv_number(&csv->table, row, csv->column, &csv->y[row]))
-            continue;
-        if (!(*words_p)++)
-            *word_p = row;
+        if (!pl_csv_number(&csv->table, row, csv->column, &csv->y[row])
+            && !labels->words++)
+            csv_wrong_cell(csv, row, csv->column, "a finite number", &labels->word);
+        if (label_count(csv, labels, csv->y[row])) {
+            labels->odd_line = csv->table.line[row];
+            labels->odd = csv->y[row];
+        }
     }
-    return PL_OK;
+    if (labels->gathers && !labels->names && !(labels->names = json_object()))
+        return pl_no_memory(err);
+    return labels->gathers ? names_count(csv, labels->names, err) : PL_OK;
 }
 
 /* Texts: classes, unless most cells are numbers. */
-static int csv_find_text_classes(csv_dataset_t *csv, int64_t words, int64_t word,
+static int csv_find_text_classes(csv_dataset_t *csv, const csv_labels_t *labels,
                                  pl_error_t *err)
 {
     char text[80];
-    if (csv->target == TARGET_VALUE || 2 * words <= csv->rows)
-        return csv_wrong_cell(csv, word, csv->column, "a finite number", err);
-    int code = csv_number_classes(csv, NULL, err);
+    if (csv->target == TARGET_VALUE || 2 * labels->words <= csv->rows)
+        return pl_fail(err, labels->word.code, "%s", labels->word.text);
+    int code = csv_find_names(csv, labels, err);
     const int64_t classes = (int64_t)json_array_size(csv->class_names);
     if (!code && classes > PL_CLASSES_FEW && 2 * classes > csv->rows)
         return pl_fail(err, PL_EFORMAT,
@@ -231,51 +256,56 @@ static int csv_find_text_classes(csv_dataset_t *csv, int64_t words, int64_t word
     return code;
 }
 
-int csv_find_target(csv_dataset_t *csv, const json_t *data_info, pl_error_t *err)
+int csv_labels_decide(csv_dataset_t *csv, const csv_labels_t *labels,
+                      const json_t *data_info, pl_error_t *err)
 {
     const json_t *known = json_object_get(data_info, CLASS_NAMES);
-    int64_t words = 0, word = 0;
-    csv->kind = TARGET_NONE;
-    if (csv->column < 0)
-        return PL_OK;
-    int code = csv_read_target(csv, &words, &word, err);
-    if (code || csv->column < 0)
-        return code;
     if (known && csv->target != TARGET_VALUE) {
         csv->kind = TARGET_CLASS;
-        return csv_number_classes(csv, known, err);
+        return csv_number_classes(csv, known, NULL, err);
     }
-    if (words && !data_info)
-        return csv_find_text_classes(csv, words, word, err);
-    if (words)
-        return csv_wrong_cell(csv, word, csv->column, "a finite number", err);
-    const labels_t labels = labels_of(csv);
+    if (labels->words && !data_info)
+        return csv_find_text_classes(csv, labels, err);
+    if (labels->words)
+        return pl_fail(err, labels->word.code, "%s", labels->word.text);
     if (csv->target != TARGET_AUTO)
         csv->kind = csv->target;
     else if (data_info)
         csv->kind = json_object_get(data_info, "classes") ? TARGET_CLASS : TARGET_VALUE;
     else
-        csv->kind = csv_decide_target(csv, &labels);
+        csv->kind = csv_decide_target(csv, labels);
     if (csv->kind != TARGET_CLASS)
         return PL_OK;
-    const bool counts_from_0 = labels.odd_row < 0 && labels.smallest < 1;
-    if (!data_info && labels.whole && labels.kinds && !counts_from_0
-        && (labels.odd_row < 0 || labels.kinds == 2))
-        return csv_number_classes(csv, NULL, err);
-    if (labels.odd_row < 0)
+    const bool counts_from_0 = !labels->odd_line && labels->smallest < 1;
+    if (!data_info && labels->whole && labels->kinds && !counts_from_0
+        && (!labels->odd_line || labels->kinds == 2))
+        return csv_find_names(csv, labels, err);
+    if (!labels->odd_line)
         return PL_OK;
-    const double label = csv->y[labels.odd_row];
     char shown[400];
-    snprintf(shown, sizeof shown, is_whole(label) ? "%.0f" : "%g", label);
+    snprintf(shown, sizeof shown, is_whole(labels->odd) ? "%.0f" : "%g", labels->odd);
     return pl_fail(err, PL_EFORMAT,
                    "%s:%lld: the label is %s; classes are whole numbers from 0%s; the "
                    "label %lld is ignored (ignore_index)",
-                   csv->path, (long long)csv->table.line[labels.odd_row], shown,
+                   csv->path, (long long)labels->odd_line, shown,
                    csv->target == TARGET_AUTO
                        ? ", and the training data has classes: to predict "
                          "a value, train with \"target\": \"value\""
                        : ": set \"target\": \"value\" for other numbers",
                    (long long)csv->ignore_index);
+}
+
+int csv_find_target(csv_dataset_t *csv, const json_t *data_info, pl_error_t *err)
+{
+    csv_labels_t labels = {.whole = true, .smallest = INFINITY, .largest = -1};
+    csv->kind = TARGET_NONE;
+    if (csv->column < 0)
+        return PL_OK;
+    const int code = csv_labels_count(csv, &labels, err);
+    if (labels.is_empty)
+        csv->column = -1;
+    return code || labels.is_empty ? code
+                                   : csv_labels_decide(csv, &labels, data_info, err);
 }
 
 static int csv_measure_classes(csv_dataset_t *csv, pl_error_t *err)
@@ -300,7 +330,9 @@ int csv_count_classes(csv_dataset_t *csv, const pl_data_request_t *request,
 {
     if (csv->kind != TARGET_CLASS)
         return PL_OK;
-    const labels_t labels = labels_of(csv);
+    csv_labels_t labels = {.smallest = INFINITY, .largest = -1};
+    for (int64_t row = 0; row < csv->rows; row++)
+        label_count(csv, &labels, csv->y[row]);
     for (int64_t row = 0; row < csv->rows && labels.largest > PL_LABEL_MAX; row++)
         if (csv->y[row] > PL_LABEL_MAX && !is_ignored(csv, csv->y[row]))
             return pl_fail(err, PL_EFORMAT,
@@ -317,4 +349,23 @@ int csv_count_classes(csv_dataset_t *csv, const pl_data_request_t *request,
     csv->classes = known > largest + 1 ? known : largest + 1;
     csv->class_share = json_number_value(json_object_get(data_info, CLASS_SHARE));
     return data_info ? PL_OK : csv_measure_classes(csv, err);
+}
+
+void csv_labels_classes(csv_dataset_t *csv, const csv_labels_t *labels,
+                        const pl_data_request_t *request)
+{
+    const int64_t named = (int64_t)json_array_size(csv->class_names),
+                  largest = named ? named - 1 : (int64_t)labels->largest;
+    const char *name;
+    json_t *times;
+    int64_t most = 0;
+    pl_dataset_warn_of_labels(request, csv->path, csv->rows,
+                              largest < 0 ? -1
+                              : named     ? 0
+                                          : (int64_t)labels->smallest,
+                              largest);
+    csv->classes = largest + 1;
+    json_object_foreach(labels->names, name, times)
+        most = json_integer_value(times) > most ? json_integer_value(times) : most;
+    csv->class_share = csv->rows ? (double)most / (double)csv->rows : 0;
 }
