@@ -143,6 +143,14 @@ static void check_sizes(cpu_rig_t *rig)
     check_pictures(rig, 1, 17);
     check_pictures(rig, 17, 3);
     check_pictures(rig, 32, 16);
+    check_size(rig, "conv2d, padding", PL_SHAPE(3, 16, 13, 11), PL_SHAPE(4, 16, 3, 3),
+               PL_SHAPE(4));               /* windows of two images at a time, then one */
+    check_size(rig, "conv2d, stride", PL_SHAPE(3, 19, 11, 8), PL_SHAPE(5, 19, 3, 3),
+               PL_SHAPE(5));
+    check_size(rig, "conv2d, rectangles", PL_SHAPE(2, 16, 7, 6), PL_SHAPE(4, 16, 2, 5),
+               PL_SHAPE(4));
+    check_size(rig, "conv3d", PL_SHAPE(2, 16, 4, 5, 3), PL_SHAPE(3, 16, 2, 3, 2),
+               PL_SHAPE(3));
 }
 
 static void odd_sizes_are_computed_to_their_ends(void)

@@ -48,6 +48,7 @@ typedef struct pl_convolution {
     int64_t batch, channels, filters, groups, in[PL_SPACE], out[PL_SPACE];
     pl_window_t window;
     bool has_bias;                                          /* PL_CONVOLVE only */
+    bool may_unfold;                  /* products of unfolded windows may be faster */
 } pl_convolution_t;
 
 pl_cpu_product_t *pl_cpu_product_convolution(pl_library_t *library,
@@ -58,6 +59,21 @@ size_t pl_cpu_product_scratch(const pl_cpu_product_t *product);
 int pl_cpu_product_run(pl_cpu_product_t *product, void *const argument[4], void *scratch,
                        pl_error_t *err);
 void pl_cpu_product_free(pl_cpu_product_t *product);
+
+/* ---- unfolded.c ----
+ *
+ * The gradient of a convolution's weights as matrix products; arguments and scratch as
+ * those of a product. */
+
+typedef struct pl_unfolded pl_unfolded_t;
+
+bool pl_unfolded_pays(const pl_convolution_t *c);
+pl_unfolded_t *pl_unfolded_new(pl_library_t *library, const pl_convolution_t *c,
+                               pl_error_t *err);
+size_t pl_unfolded_scratch(const pl_unfolded_t *u);
+int pl_unfolded_run(pl_unfolded_t *u, void *const argument[4], void *scratch,
+                    pl_error_t *err);
+void pl_unfolded_free(pl_unfolded_t *u);
 
 /* ---- slices.c ----
  *

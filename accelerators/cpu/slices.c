@@ -15,6 +15,7 @@
 
 typedef struct slice {
     pl_cpu_product_t *product;
+    pl_unfolded_t *unfolded;             /* in place of the product  [NULL] */
     int64_t offset[4];                   /* of its arguments, in elements */
     size_t scratch;                      /* offset of its scratch */
     float *sum;                          /* of this run: its partial sum [NULL: no sum] */
@@ -47,8 +48,10 @@ void pl_slices_free(pl_slices_t *s)
 {
     if (!s)
         return;
-    for (int k = 0; s->slice && k < s->count; k++)
+    for (int k = 0; s->slice && k < s->count; k++) {
         pl_cpu_product_free(s->slice[k].product);
+        pl_unfolded_free(s->slice[k].unfolded);
+    }
     pl_free(s->slice);
     pl_free(s);
 }
@@ -58,19 +61,22 @@ static size_t aligned(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* Takes ownership of the product; false if it is NULL. */
-static bool slice_add(pl_slices_t *s, pl_cpu_product_t *product, const int64_t offset[4])
+/* Takes ownership of the product, or of the other one; false if both are NULL. */
+static bool slice_add(pl_slices_t *s, pl_cpu_product_t *product, pl_unfolded_t *unfolded,
+                      const int64_t offset[4])
 {
-    if (!product)
+    if (!product && !unfolded)
         return false;
     slice_t *slice = &s->slice[s->count];
     slice->product = product;
+    slice->unfolded = unfolded;
     for (int i = 0; i < 4; i++)
         slice->offset[i] = offset[i];
     if (s->count++ > 0)                         /* the first slice writes to the result */
         s->scratch += aligned((size_t)s->summed * sizeof(float));
     slice->scratch = s->scratch;
-    s->scratch += aligned(pl_cpu_product_scratch(product));
+    s->scratch += aligned(unfolded ? pl_unfolded_scratch(unfolded)
+                                   : pl_cpu_product_scratch(product));
     return true;
 }
 
@@ -116,7 +122,7 @@ pl_slices_t *pl_slices_matmul(pl_library_t *library, int threads, const pl_matmu
             offset[1] = matrix_cut(&own.b, axis, from, to);
         offset[2] = axis == columns ? from : 0;
         offset[3] = matrix_cut(&own.c, axis, from, to);
-        made = slice_add(s, pl_cpu_product_matmul(library, &own, err), offset);
+        made = slice_add(s, pl_cpu_product_matmul(library, &own, err), NULL, offset);
     }
     if (made)
         return s;
@@ -147,8 +153,12 @@ pl_slices_t *pl_slices_convolution(pl_library_t *library, int threads,
             [PL_CONVOLVE_GRAD_X] = {of_y, 0, 0, of_x},
             [PL_CONVOLVE_GRAD_W] = {of_y, of_x, 0, 0},
         };
-        made = slice_add(s, pl_cpu_product_convolution(library, &own, err),
-                         offset[c->kind]);
+        if (c->may_unfold && pl_unfolded_pays(&own))
+            made = slice_add(s, NULL, pl_unfolded_new(library, &own, err),
+                             offset[c->kind]);
+        else
+            made = slice_add(s, pl_cpu_product_convolution(library, &own, err), NULL,
+                             offset[c->kind]);
     }
     if (made)
         return s;
@@ -180,8 +190,11 @@ static void slice_run(void *user, int64_t from, int64_t to, int part)
             argument[i] = call->argument[i] ? call->argument[i] + slice->offset[i] : NULL;
         if (slice->sum)
             argument[3] = slice->sum;
-        slice->code = pl_cpu_product_run(slice->product, argument,
-                                         call->scratch + slice->scratch, &slice->error);
+        char *scratch = call->scratch + slice->scratch;
+        slice->code =
+            slice->unfolded
+                ? pl_unfolded_run(slice->unfolded, argument, scratch, &slice->error)
+                : pl_cpu_product_run(slice->product, argument, scratch, &slice->error);
     }
 }
 
