@@ -893,7 +893,7 @@ typedef struct pl_loop_result {
     const char *metrics;      /* JSON object of all metrics, named as in a run:
                                  "train_acc", "val_loss", "lr-adamw" */
     int output_count;         /* of a prediction: [samples, …] each; of pl_loop_close():
-                                 the module's tensors */
+                                 the module's tensors; of pl_loop_gradients(): these */
     const pl_result_tensor_t *output;
     const char *run_dir;                                    /* "" if there is none */
     const void *data;         /* of an exchange with other ranks: the numbers, of the type
@@ -941,6 +941,37 @@ PL_API int pl_loop_evaluate(pl_loop_t *loop, const struct pl_arrays *samples,
                             pl_on_loop_t on_measured, void *user, pl_error_t *err);
 PL_API int pl_loop_predict(pl_loop_t *loop, const struct pl_arrays *samples,
                            pl_on_loop_t on_predicted, void *user, pl_error_t *err);
+
+/* Steps that the program takes itself: gradients of one objective of the module, of one
+ * batch or several, and then a step of that objective's optimizer, as fabric.backward()
+ * and optimizer.step() of Lightning do. `objective` [the module's only one] is its name.
+ *
+ * pl_loop_backward() computes gradients and changes no parameter. Gradients of several
+ * calls add up until the step: it takes the mean over their samples, of all ranks. Its
+ * result has the metrics of these batches, on this rank; the result of pl_loop_step()
+ * those of all ranks, with norm and rate. Between both calls the program may read and
+ * replace the gradients. Objectives are independent: each has gradients of its own. If
+ * each is stepped once a batch, in the module's order, the bits are those of
+ * pl_loop_train(). With several ranks all make the same calls.
+ *
+ * pl_loop_gradients() gives the gradients as `output` of its result: of each parameter
+ * that the objective trains, of the mean over the samples of this rank, before they are
+ * clipped. pl_loop_set_gradients() replaces those of `count` parameters by name [count 0:
+ * none]; data [shape] is copied before the call returns.
+ *
+ * PL_EINVAL: there is no such objective, parameter or shape, or a batch is wrong as for
+ * pl_loop_train(). PL_ESTATE, as the result: no gradients wait for a step; or, of
+ * pl_loop_train(), some do. A step that fails changes nothing and drops the gradients. */
+PL_API int pl_loop_backward(pl_loop_t *loop, const char *objective,
+                            const struct pl_arrays *samples, pl_on_loop_t on_computed,
+                            void *user, pl_error_t *err);
+PL_API int pl_loop_step(pl_loop_t *loop, const char *objective, pl_on_loop_t on_step,
+                        void *user, pl_error_t *err);
+PL_API int pl_loop_gradients(pl_loop_t *loop, const char *objective, pl_on_loop_t on_read,
+                             void *user, pl_error_t *err);
+PL_API int pl_loop_set_gradients(pl_loop_t *loop, const char *objective,
+                                 const pl_result_tensor_t *gradients, int count,
+                                 pl_on_loop_t on_set, void *user, pl_error_t *err);
 
 /* Makes a checkpoint of the state after all batches sent before:
  * RUN_DIR/checkpoints/NAME. on_saved comes when it is durable; batches continue in the

@@ -397,14 +397,25 @@ static void loop_open(void)
 static void loop_use(void)
 {
     static const char *const names[] = {"a", "b", "../c", "a/b", "."};
+    static const char *const objectives[] = {NULL, "", "first"};
+    static const float values[32];
+    const pl_result_tensor_t gradient = {
+        .name = drawn_text(), .shape = {1, {drawn_below(9)}}, .data = values};
     pl_arrays_t samples;
     hold_t *h = any_loop();
     const pl_arrays_t *given = drawn_samples(&samples);
-    switch (drawn_below(7)) {
+    switch (drawn_below(12)) {
     case 0: TAKEN(h, pl_loop_evaluate, h->loop, given, on_loop); break;
     case 1: TAKEN(h, pl_loop_predict, h->loop, given, on_loop); break;
     case 2: TAKEN(h, pl_loop_save, h->loop, DRAWN(names), on_loop); break;
     case 3: DRAWN_CODE(pl_loop_scale_lr, h->loop, drawn_double()); break;
+    case 4: TAKEN(h, pl_loop_backward, h->loop, DRAWN(objectives), given, on_loop); break;
+    case 5: TAKEN(h, pl_loop_step, h->loop, DRAWN(objectives), on_loop); break;
+    case 6: TAKEN(h, pl_loop_gradients, h->loop, DRAWN(objectives), on_loop); break;
+    case 7:
+        TAKEN(h, pl_loop_set_gradients, h->loop, DRAWN(objectives), &gradient,
+              drawn_below(3) - 1, on_loop);
+        break;
     default: TAKEN(h, pl_loop_train, h->loop, given, on_loop); break;
     }
 }

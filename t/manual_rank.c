@@ -13,7 +13,20 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "two_sides.h"
+
 enum { FEATURES = 5, ROWS = 12, STEPS = 6 };
+
+static const pl_module_objective_t pair_objectives[] = {
+    {.name = "first", .parameters = "a.*", .describe = two_sides_first_objective},
+    {.name = "second", .parameters = "b.*", .describe = two_sides_second_objective},
+    PL_OBJECTIVES_END,
+};
+static const pl_module_ops_t pair = {.name = "pair",
+                                     .help = "",
+                                     .size = 1,
+                                     .step = two_sides_step,
+                                     .objectives = pair_objectives};
 
 typedef struct answer {
     bool done;
@@ -119,6 +132,28 @@ static bool train(int step, bool bad)
         fprintf(out, "step %llu: loss %.5f norm %.5f\n", (unsigned long long)answer.step,
                 answer.loss, answer.norm);
     return fine;
+}
+
+/* A step as of a program that takes it itself, of gradients of two batches or of one. */
+static void step_by_hand(int step, const char *objective, int batches)
+{
+    pl_error_t err = {0};
+    answer_t computed = {0}, seen = {0}, stepped = {0};
+    for (int k = 0; k < batches; k++) {
+        const int rows = ROWS / ranks / batches;
+        const pl_arrays_t samples = batch(step, (rank * batches + k) * rows, rows, false);
+        computed = (answer_t){0};
+        await("backward", &computed,
+              pl_loop_backward(loop, objective, &samples, take, &computed, &err), &err);
+    }
+    if (await("gradients", &seen,
+              pl_loop_gradients(loop, objective, take, &seen, &err), &err)
+        && !(seen.sum > 0))
+        fprintf(out, "no gradients\n");
+    if (await("step", &stepped, pl_loop_step(loop, objective, take, &stepped, &err),
+              &err))
+        fprintf(out, "step %llu: loss %.5f norm %.5f\n",
+                (unsigned long long)stepped.step, stepped.loss, stepped.norm);
 }
 
 static void measure(void)
@@ -241,6 +276,22 @@ static void act(const char *scenario)
         if (rank)
             kill(getpid(), SIGKILL);
         train(1, false);
+    } else if (!strcmp(scenario, "hand") || !strcmp(scenario, "halves")) {
+        for (int k = 0; k < STEPS; k++)
+            step_by_hand(k, NULL, *scenario == 'h' && scenario[2] == 'l' ? 2 : 1);
+        measure();
+    } else if (!strcmp(scenario, "objectives")) {
+        for (int k = 0; k < STEPS; k++) {
+            if (getenv("BY_HAND")) {
+                step_by_hand(k, "first", 1);
+                step_by_hand(k, "second", 1);
+            } else {
+                train(k, false);
+            }
+        }
+    } else if (!strcmp(scenario, "stepless")) {
+        step_by_hand(0, NULL, 0);
+        train(0, false);
     } else if (!strcmp(scenario, "alone")) {
         if (!rank)
             predict(5);
@@ -265,12 +316,14 @@ int main(int argc, char **argv)
                                             {"y", PL_I64, {0, {0}}}}};
     pl_error_t err = {0};
     char name[32], run[900];
-    if (pl_init(&argc, &argv, NULL, &err) != PL_OK || argc < 3)
+    const pl_registration_t components[] = {{"module", &pair}, PL_REGISTRATIONS_END};
+    if (pl_init(&argc, &argv, components, &err) != PL_OK || argc < 3)
         return 1;
     rank = pl_rank();
     ranks = atoi(getenv("PACELINE_WORLD_SIZE") ? getenv("PACELINE_WORLD_SIZE") : "1");
     snprintf(name, sizeof name, "out.%d", rank);
     out = fopen(name, "w");
+    const bool two = !strcmp(argv[2], "objectives");
     const bool resumes = !strcmp(argv[2], "resume"), other = !strcmp(argv[2], "fields");
     const pl_loop_spec_t spec = {.field_count = 2,
                                  .field = fields[other && rank],
@@ -279,11 +332,12 @@ int main(int argc, char **argv)
                                  .resume = resumes ? argv[3] : NULL};
     snprintf(
         run, sizeof run,
-        "{\"module\": {\"name\": \"mlp\", \"hidden\": [7], \"classes\": 3}, "
+        "{\"module\": %s, "
         "\"optimizer\": {\"name\": \"sgd\", \"lr\": 0.1, \"momentum\": 0.9}, "
         "\"data\": {\"batch_size\": %d}, \"trainer\": {\"default_root_dir\": \"%s\", "
         "\"step_timeout\": %s, \"accelerator\": {\"name\": \"cpu\", \"threads\": 1}"
         "%s%s}}",
+        two ? "\"pair\"" : "{\"name\": \"mlp\", \"hidden\": [7], \"classes\": 3}",
         ROWS / ranks + (getenv("UNEVEN") ? ROWS / 2 : 0), argv[1],
         !strcmp(argv[2], "less") || !strcmp(argv[2], "order") ? "5" : "60",
         argc > 3 && !resumes ? ", " : "", argc > 3 && !resumes ? argv[3] : "");
@@ -299,8 +353,9 @@ int main(int argc, char **argv)
     if (loop) {
         pl_loop_close(loop, take, &closed);
         if (await("close", &closed, PL_OK, &err))
-            fprintf(out, "closed after %llu: %d tensors, %.3f\n",
-                    (unsigned long long)closed.step, closed.outputs, closed.sum);
+            fprintf(out, "closed after %llu: %d tensors, %.*g\n",
+                    (unsigned long long)closed.step, closed.outputs, two ? 17 : 5,
+                    closed.sum);
     }
     pl_engine_free(engine);
     fclose(out);

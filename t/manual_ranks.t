@@ -36,6 +36,35 @@ ranks_train_as_one_does() {
     ok "ranks may have different numbers of samples" cmp alone out.1
 }
 
+programs_take_steps_by_themselves() {
+    local strategy
+    ranks 1 train
+    mv out.0 alone
+    for n in 1 2 3; do
+        ranks $n hand
+        is "$status" 0 "$n ranks compute gradients, look at them and step: $err"
+        ok "and see what automatic steps give" cmp alone out.$((n - 1))
+    done
+    ranks 2 halves
+    is "$status" 0 "gradients of two batches a step: $err"
+    ok "are those of one" cmp alone out.1
+    ranks 2 hand '"strategy": "zero1"'
+    is "$status" 0 "zero1: $err"
+    ok "does the same" cmp alone out.1
+    ranks 2 objectives
+    is "$status" 0 "two objectives, automatically: $err"
+    is "$(grep -c ' fails' out.0)" 0 "without an error"
+    mv out.0 alone
+    BY_HAND=1 ranks 2 objectives
+    is "$status" 0 "and by hand: $err"
+    is "$(grep -c '^step 6: loss [0-9.]* norm [0-9.]*$' out.0)" 2 "each with loss and norm: $(text out.0)"
+    is "$(tail -n 1 out.0)" "$(tail -n 1 alone)" "give the same bits"
+    ranks 2 stepless
+    is "$status" 0 "a step without gradients is refused, and no more: $err"
+    all_say 'step fails: the objective has no gradients' "a reason"
+    all_say '^step 1: loss' "the next call is made"
+}
+
 ranks_that_step_alone_close_with_the_same_weights() {
     ranks 2 train '"strategy": {"name": "local_sgd", "sync_every": 4}'
     is "$status" 0 "local_sgd: $err"
@@ -135,6 +164,7 @@ ranks_without_a_program_are_refused() {
 
 run ranks_train_as_one_does trains
 run ranks_that_step_alone_close_with_the_same_weights trains
+run programs_take_steps_by_themselves trains
 run numbers_are_exchanged trains
 run a_prediction_waits_for_no_other_rank trains
 run a_step_that_is_not_finite_fails_on_all_ranks_and_alone trains

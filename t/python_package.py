@@ -474,6 +474,30 @@ def a_loop_equals_a_run_and_resumes():
         ok("and the number of steps", loop.train(batches()[1]).wait().global_step == 16)
 
 
+def a_program_takes_the_steps_itself():
+    options = {"batch_size": 40, "shuffle": False, "optimizer": pl.adamw(lr=1e-2), **common}
+    run = pl.fit(net(classes=2), (x, y), max_epochs=1, **options)
+    with pl.Loop(net(classes=2), **options) as loop:
+        like("not before a batch has come", str(raised(loop.step, pl.Error)), "first call of a loop")
+        for batch in batches():
+            computed = loop.backward(batch)
+            gradients = loop.gradients().wait().outputs
+            stepped = loop.step()
+        ok("gradients have the names of parameters", set(gradients) == set(run.weights))
+        ok("a step has the loss of its batches", stepped.wait().loss == computed.loss and stepped.grad_norm > 0)
+        like("no step without gradients", str(raised(loop.step().wait, pl.Error)), "no gradients for a step")
+        like("no objective of that name", str(raised(lambda: loop.step("second"), pl.Error)), "one objective")
+        weights = loop.close()
+    ok("the bits are those of a run", all((weights[name] == run.weights[name]).all() for name in weights))
+    with pl.Loop(net(classes=2), **{**options, "optimizer": pl.sgd(lr=0.1, momentum=0)}) as loop:
+        loop.backward(batches()[0])
+        loop.set_gradients({name: 0 * array for name, array in gradients.items()})
+        ok("gradients can be replaced", loop.step().wait().grad_norm == 0)
+        loop.backward(batches()[0])
+        wrong = loop.set_gradients({name: array.reshape(-1)[:1] for name, array in gradients.items()})
+        like("not by others", str(raised(wrong.wait, pl.Error)), "has shape")
+
+
 def a_step_that_fails_is_reported():
     bad = np.full((4, 2), np.nan, np.float32), y[:4]
     options = {"batch_size": 40, **common}
@@ -608,6 +632,7 @@ the_library_reads_data_and_writes_text()
 a_program_drives_its_own_loop()
 tasks_wait_for_one_loop_together()
 a_loop_equals_a_run_and_resumes()
+a_program_takes_the_steps_itself()
 a_step_that_fails_is_reported()
 ranks_are_processes_without_python_in_their_loop()
 each_rank_of_a_launched_program_sends_its_own_batches()

@@ -8,6 +8,7 @@
 #include "base/run.h"
 #include "runtime/payload.h"
 #include "tensor/graph.h"
+#include "tensor/operators.h"
 
 int pl_loop_spec_check(const pl_loop_spec_t *spec, pl_error_t *err)
 {
@@ -67,4 +68,36 @@ pl_job_t *pl_loop_job(const pl_options_t *options, const pl_loop_spec_t *spec,
         pl_no_memory(err);
     pl_object_unref(job);
     return NULL;
+}
+
+int pl_loop_batch_fill(const pl_field_t *fields, int count, const pl_arrays_t *samples,
+                       pl_batch_t *batch, pl_error_t *err)
+{
+    batch->count = samples->samples;
+    batch->field_count = count;
+    for (int k = 0; k < batch->field_count; k++) {
+        const pl_field_t *field = &fields[k];
+        int from = 0;
+        while (from < samples->field_count
+               && strcmp(samples->field[from].name, field->name))
+            from++;
+        if (from == samples->field_count || !samples->data[from])
+            return pl_fail(err, PL_EINVAL, "the samples have no field \"%s\"",
+                           field->name);
+        const pl_field_t *given = &samples->field[from];
+        if (given->dtype != field->dtype)
+            return pl_fail(err, PL_EINVAL,
+                           "field \"%s\" has another type than in the spec of the loop",
+                           field->name);
+        if (!pl_same_shape(given->shape, field->shape))
+            return pl_fail(err, PL_EINVAL,
+                           "field \"%s\" of a sample has shape %s, but the spec of the "
+                           "loop has %s",
+                           field->name, PL_TEXT_OF(given->shape),
+                           PL_TEXT_OF(field->shape));
+        memcpy(batch->field[k], samples->data[from],
+               (size_t)(samples->samples * pl_elements(field->shape))
+                   * pl_dtype_size(field->dtype));
+    }
+    return PL_OK;
 }

@@ -16,6 +16,7 @@
 #include "actors/request.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/options.h"
 #include "base/run.h"
 #include "tensor/graph.h"
 #include "tensor/operators.h"
@@ -32,6 +33,9 @@ typedef struct request {
     double lr_factor;
     pl_batch_t *batch;                                      /* counted  [a save] */
     char *name;                                             /* of the save */
+    int objective;                /* 1 + index  [0: a whole step] */
+    bool sees_gradients;          /* of it, */
+    pl_weights_t *gradients;      /* counted, to set; then as read */
     pl_loop_exchange_t *exchange;                           /* [none] */
     pl_on_loop_t then;
     void *user;
@@ -53,6 +57,7 @@ struct pl_loop {
     int field_count, targets;
     pl_field_t field[PL_FIELDS];
     int64_t rows;                                           /* of a batch at most */
+    const pl_module_objective_t *objectives; /* [the module has one] */
     pl_batch_pool_t *pool;
     pl_notification_t ready, closed;
     pl_on_loop_t on_ready, on_closed;
@@ -134,6 +139,7 @@ static void request_free(request_t *request)
 {
     pl_object_unref(request->batch);
     pl_object_unref(request->outputs);
+    pl_object_unref(request->gradients);
     pl_loop_exchange_free(request->exchange);
     pl_free(request->name);
     pl_free(request->metrics);
@@ -141,19 +147,33 @@ static void request_free(request_t *request)
     pl_free(request);
 }
 
-static double metric(const pl_loop_result_t *result, const char *prefix, const char *name)
+/* The metrics of a step, or of an objective that the program steps by itself. */
+static void loss_find(const request_t *request, pl_loop_result_t *result)
 {
-    char key[32];
-    double value;
-    snprintf(key, sizeof key, "%s%s", prefix, name);
-    return pl_loop_metric(result, key, &value) ? value : NAN;
+    const pl_module_objective_t *all = request->loop->objectives;
+    const char *of = request->objective && all ? all[request->objective - 1].name : "";
+    char loss[96], norm[96];
+    snprintf(loss, sizeof loss, "%s%s%sloss", pl_stages[request->stage].prefix, of,
+             *of ? "_" : "");
+    snprintf(norm, sizeof norm, "grad_norm%s%s", *of ? "-" : "", of);
+    if (!pl_loop_metric(result, loss, &result->loss))
+        result->loss = NAN;
+    if (!pl_loop_metric(result, norm, &result->grad_norm))
+        result->grad_norm = NAN;
 }
 
 static void request_deliver(pl_notification_t *notification, bool is_wanted)
 {
     request_t *request = (request_t *)notification;
-    pl_result_tensor_t view[PL_FIELDS];
-    const int outputs = request->outputs ? request->outputs->count : 0;
+    const int outputs = request->error.code != PL_OK ? 0
+                        : request->outputs           ? request->outputs->count
+                        : request->gradients         ? request->gradients->count
+                                                     : 0;
+    const pl_output_t *tensor = request->outputs     ? request->outputs->output
+                                : request->gradients ? request->gradients->tensor
+                                                     : NULL;
+    pl_result_tensor_t *view = outputs ? pl_alloc_array((size_t)outputs, sizeof *view)
+                                       : NULL;
     pl_loop_result_t result = {.error = request->error,
                                .global_step = request->global_step,
                                .skipped = request->skipped,
@@ -164,15 +184,15 @@ static void request_deliver(pl_notification_t *notification, bool is_wanted)
         pl_loop_exchange_finish(request->exchange, request->loop->ranks, &result);
     request->loop->attached.requests--;                  /* then() may send another one */
     if (is_wanted) {
-        result.loss = metric(&result, pl_stages[request->stage].prefix, "loss");
-        result.grad_norm = metric(&result, "", "grad_norm");
-        if (outputs && !pl_tensors_view(request->outputs->output, outputs, view)
-            && result.error.code == PL_OK)
+        loss_find(request, &result);
+        const bool seen = view && pl_tensors_view(tensor, outputs, view);
+        if (outputs && !seen && result.error.code == PL_OK)
             pl_no_memory(&result.error);
         call_answer(request->loop, request->then, request->user, &result);
-        if (outputs)
-            pl_tensors_release(request->outputs->output, outputs, view);
+        if (view)
+            pl_tensors_release(tensor, outputs, view);
     }
+    pl_free(view);
     request_free(request);
 }
 
@@ -205,6 +225,9 @@ static void request_answered(void *self, const pl_answer_t *answer)
     } else if (request->exchange) {
         pl_loop_exchange_receive(request->exchange, answer->body->exchange_reply.data,
                                  &request->error);
+    } else if (request->sees_gradients) {
+        pl_object_unref(request->gradients);
+        request->gradients = pl_object_ref(answer->body->gradients_reply.weights);
     } else {
         const pl_take_batch_reply_t *reply = &answer->body->take_batch_reply;
         request->global_step = reply->global_step;
@@ -237,8 +260,15 @@ static void request_begin(void *argument)
     } else if (request->exchange) {
         request->call = pl_call_exchange(host, loop->at, &request->exchange->msg, how,
                                          &err);
+    } else if (request->sees_gradients) {
+        const pl_gradients_t gradients = {.objective = (uint32_t)(request->objective - 1),
+                                          .weights = request->gradients
+                                                         ? &request->gradients->object
+                                                         : NULL};
+        request->call = pl_call_gradients(host, loop->at, &gradients, how, &err);
     } else {
         const pl_take_batch_t batch = {.stage = request->stage,
+                                       .objective = (uint32_t)request->objective,
                                        .lr_factor = request->lr_factor,
                                        .batch = &request->batch->object};
         request->call = pl_call_take_batch(host, loop->at, &batch, how, &err);
@@ -336,6 +366,9 @@ pl_loop_t *pl_loop_open(pl_engine_t *engine, const pl_options_t *options,
     }
     loop->trainer = loop->ready.trainer = loop->closed.trainer = trainer;
     loop->ranks = pl_request_ranks(job);
+    const pl_module_ops_t *module =
+        pl_component_find("module", pl_options_choice(options, "module", ""), NULL);
+    loop->objectives = module ? module->objectives : NULL;
     loop->on_ready = on_ready;
     loop->ready_user = user;
     trainer->attached = &loop->attached;
@@ -349,7 +382,7 @@ pl_loop_t *pl_loop_open(pl_engine_t *engine, const pl_options_t *options,
 
 /* ---- Requests ---- */
 
-static int loop_is_ready(const pl_loop_t *loop, pl_error_t *err)
+int pl_loop_is_ready(const pl_loop_t *loop, pl_error_t *err)
 {
     if (pl_require(loop, "a loop", err) != PL_OK)
         return PL_EINVAL;
@@ -401,48 +434,20 @@ static int request_post(pl_loop_t *loop, request_t *request, pl_error_t *err)
     return code;
 }
 
-/* Copies the samples of each field that the stage needs. */
-static int batch_fill(const pl_loop_t *loop, pl_stage_t stage, const pl_arrays_t *samples,
-                      pl_batch_t *batch, pl_error_t *err)
+const pl_module_objective_t *pl_loop_objectives(const pl_loop_t *loop)
 {
-    batch->stage = stage;
-    batch->count = samples->samples;
-    batch->length = 0;
-    batch->field_count = loop->field_count - (stage == PL_PREDICT ? loop->targets : 0);
-    for (int k = 0; k < batch->field_count; k++) {
-        const pl_field_t *field = &loop->field[k];
-        int from = 0;
-        while (from < samples->field_count
-               && strcmp(samples->field[from].name, field->name))
-            from++;
-        if (from == samples->field_count || !samples->data[from])
-            return pl_fail(err, PL_EINVAL, "the samples have no field \"%s\"",
-                           field->name);
-        const pl_field_t *given = &samples->field[from];
-        if (given->dtype != field->dtype)
-            return pl_fail(err, PL_EINVAL,
-                           "field \"%s\" has another type than in the spec of the loop",
-                           field->name);
-        if (!pl_same_shape(given->shape, field->shape))
-            return pl_fail(err, PL_EINVAL,
-                           "field \"%s\" of a sample has shape %s, but the spec of the "
-                           "loop has %s",
-                           field->name, PL_TEXT_OF(given->shape),
-                           PL_TEXT_OF(field->shape));
-        memcpy(batch->field[k], samples->data[from],
-               (size_t)(samples->samples * pl_elements(field->shape))
-                   * pl_dtype_size(field->dtype));
-    }
-    return PL_OK;
+    return loop->objectives;
 }
 
-static int batch_send(pl_loop_t *loop, pl_stage_t stage, const pl_arrays_t *samples,
-                      pl_on_loop_t then, void *user, pl_error_t *err)
+int pl_loop_send_batch(pl_loop_t *loop, pl_stage_t stage, int objective,
+                       const pl_arrays_t *samples, pl_on_loop_t then, void *user,
+                       pl_error_t *err)
 {
-    int code = loop_is_ready(loop, err);
-    if (code == PL_OK)
+    int code = pl_loop_is_ready(loop, err);
+    const bool steps = objective && !samples;
+    if (code == PL_OK && !steps)
         code = pl_require(samples, "a batch", err);
-    if (code == PL_OK
+    if (code == PL_OK && !steps
         && (samples->samples < 1 || samples->samples > loop->rows
             || samples->field_count < 1 || samples->field_count > PL_FIELDS))
         code = pl_fail(err, PL_EINVAL,
@@ -456,9 +461,18 @@ static int batch_send(pl_loop_t *loop, pl_stage_t stage, const pl_arrays_t *samp
     if (!request)
         return PL_ENOMEM;
     request->stage = stage;
+    request->objective = objective;
     request->batch = pl_batch_pool_take(loop->pool, err);
-    code = request->batch ? batch_fill(loop, stage, samples, request->batch, err)
-                          : PL_ENOMEM;
+    code = request->batch ? PL_OK : PL_ENOMEM;
+    if (request->batch) {
+        request->batch->stage = stage;
+        request->batch->count = request->batch->length = 0;
+    }
+    if (code == PL_OK && !steps)
+        code = pl_loop_batch_fill(loop->field,
+                                  loop->field_count
+                                      - (stage == PL_PREDICT ? loop->targets : 0),
+                                  samples, request->batch, err);
     if (code == PL_OK)
         return request_post(loop, request, err);
     request_free(request);
@@ -468,25 +482,25 @@ static int batch_send(pl_loop_t *loop, pl_stage_t stage, const pl_arrays_t *samp
 int pl_loop_train(pl_loop_t *loop, const pl_arrays_t *samples, pl_on_loop_t then,
                   void *user, pl_error_t *err)
 {
-    return batch_send(loop, PL_TRAIN, samples, then, user, err);
+    return pl_loop_send_batch(loop, PL_TRAIN, 0, samples, then, user, err);
 }
 
 int pl_loop_evaluate(pl_loop_t *loop, const pl_arrays_t *samples, pl_on_loop_t then,
                      void *user, pl_error_t *err)
 {
-    return batch_send(loop, PL_VALIDATE, samples, then, user, err);
+    return pl_loop_send_batch(loop, PL_VALIDATE, 0, samples, then, user, err);
 }
 
 int pl_loop_predict(pl_loop_t *loop, const pl_arrays_t *samples, pl_on_loop_t then,
                     void *user, pl_error_t *err)
 {
-    return batch_send(loop, PL_PREDICT, samples, then, user, err);
+    return pl_loop_send_batch(loop, PL_PREDICT, 0, samples, then, user, err);
 }
 
 int pl_loop_save(pl_loop_t *loop, const char *name, pl_on_loop_t then, void *user,
                  pl_error_t *err)
 {
-    int code = loop_is_ready(loop, err);
+    int code = pl_loop_is_ready(loop, err);
     if (code == PL_OK)
         code = pl_require(name, "a name", err);
     if (code == PL_OK
@@ -511,10 +525,24 @@ int pl_loop_save(pl_loop_t *loop, const char *name, pl_on_loop_t then, void *use
     return pl_no_memory(err);
 }
 
+int pl_loop_send_gradients(pl_loop_t *loop, int objective, pl_weights_t *set,
+                           pl_on_loop_t then, void *user, pl_error_t *err)
+{
+    request_t *request = request_new(loop, then, user, err);
+    if (!request) {
+        pl_object_unref(set);
+        return PL_ENOMEM;
+    }
+    request->objective = objective;
+    request->sees_gradients = true;
+    request->gradients = set;
+    return request_post(loop, request, err);
+}
+
 int pl_loop_send_exchange(pl_loop_t *loop, pl_loop_exchange_t *x, pl_on_loop_t then,
                           void *user, pl_error_t *err)
 {
-    int code = loop_is_ready(loop, err);
+    int code = pl_loop_is_ready(loop, err);
     if (code == PL_OK && x->msg.root >= (uint32_t)loop->ranks)
         code = pl_fail(err, PL_EINVAL, "there is no rank %d: ranks are 0 to %d",
                        (int)x->msg.root, loop->ranks - 1);

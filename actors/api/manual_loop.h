@@ -14,6 +14,10 @@ int pl_loop_spec_check(const pl_loop_spec_t *spec, pl_error_t *err);
 pl_job_t *pl_loop_job(const pl_options_t *options, const pl_loop_spec_t *spec,
                       pl_error_t *err);
 
+/* Copies the samples of each of the fields [count]. */
+int pl_loop_batch_fill(const pl_field_t *fields, int count, const pl_arrays_t *samples,
+                       pl_batch_t *batch, pl_error_t *err);
+
 /* ---- manual_exchange.c: numbers that the programs of all ranks exchange ---- */
 
 /* Floating point numbers are added by the strategy, in the order of the tree. For other
@@ -35,6 +39,20 @@ int pl_loop_exchange_receive(pl_loop_exchange_t *x, pl_bytes_t data, pl_error_t 
 void pl_loop_exchange_finish(pl_loop_exchange_t *x, int ranks, pl_loop_result_t *result);
 
 /* ---- manual_loop.c ---- */
+
+/* Whether the loop takes a call now; else why not. */
+int pl_loop_is_ready(const pl_loop_t *loop, pl_error_t *err);
+/* Those of its module  [NULL: it has one, without a name]. */
+const pl_module_objective_t *pl_loop_objectives(const pl_loop_t *loop);
+/* Sends a batch; objective: 1 + the index of the one that is computed without a step  [0:
+ * a whole step].  samples [the step of that objective]. */
+int pl_loop_send_batch(pl_loop_t *loop, pl_stage_t stage, int objective,
+                       const pl_arrays_t *samples, pl_on_loop_t then, void *user,
+                       pl_error_t *err);
+/* Reads the gradients of an objective (1 + index), or sets them, and consumes what it
+ * sets, also on failure. */
+int pl_loop_send_gradients(pl_loop_t *loop, int objective, pl_weights_t *set,
+                           pl_on_loop_t then, void *user, pl_error_t *err);
 
 /* Sends an exchange, and consumes it, also on failure. */
 int pl_loop_send_exchange(pl_loop_t *loop, pl_loop_exchange_t *x, pl_on_loop_t then,

@@ -242,13 +242,16 @@ static void batch_answered(void *self, const pl_answer_t *answer)
         pl_manual_fail(o, answer->error);
         item_fail(item, &o->failure);
     } else if (failed) {
+        if (trains)
+            pl_manual_trained(o, item, true);
         o->broken |= trains;
         item_fail(item, answer->error);
     } else if (trains) {
         const pl_train_batch_reply_t *reply = &answer->body->train_batch_reply;
-        o->global_step += item->step_due;
+        pl_manual_trained(o, item, false);
         o->samples += (uint64_t)item->batch->count;
-        if (!o->may_skip || pl_metrics_are_finite(reply->metrics))
+        if ((!item->objective || item->step_due)
+            && (!o->may_skip || pl_metrics_are_finite(reply->metrics)))
             pl_metrics_add(&o->since_report, reply->metrics);
         item_reply(o, item, reply->metrics, reply->skipped ? reply->bad : "", NULL);
     } else {
@@ -269,22 +272,18 @@ static void item_send(pl_manual_t *o, pl_manual_item_t *item)
     const pl_how_t how = {.on_answer = batch_answered, .context = item};
     const bool trains = item->stage == PL_TRAIN;
     pl_error_t err = {0};
-    uint64_t sent;
+    uint64_t sent = 0;
     o->stage = item->stage;
     if (o->pending == 0)
         pl_watchdog_reset(&o->watchdog);
     if (trains) {
-        item->step_due = o->micro_batch + 1
-                         == (uint32_t)o->options->accumulate_grad_batches;
-        const pl_train_batch_t msg = {.global_step = o->sent_steps + 1,
-                                      .total_steps = max > 0 ? (uint64_t)max : 0,
-                                      .micro_batch = o->micro_batch,
-                                      .step_due = item->step_due,
-                                      .lr_factor = item->lr_factor * o->lr_factor,
-                                      .may_skip = o->may_skip,
-                                      .waited = (double)waited / 1e9,
-                                      .batch = &item->batch->object};
-        sent = pl_call_train_batch(o, o->strategy, &msg, how, &err);
+        pl_train_batch_t msg = {.total_steps = max > 0 ? (uint64_t)max : 0,
+                                .lr_factor = item->lr_factor * o->lr_factor,
+                                .may_skip = o->may_skip,
+                                .waited = (double)waited / 1e9,
+                                .batch = &item->batch->object};
+        if (pl_manual_place(o, item, &msg, &err) == PL_OK)
+            sent = pl_call_train_batch(o, o->strategy, &msg, how, &err);
     } else {
         const pl_evaluate_batch_t msg = {.stage = item->stage,
                                          .alone = item->stage == PL_PREDICT,
@@ -297,45 +296,10 @@ static void item_send(pl_manual_t *o, pl_manual_item_t *item)
     }
     if (trains) {
         o->rested_at = 0;
-        o->sent_steps += item->step_due;
-        o->micro_batch = item->step_due ? 0 : o->micro_batch + 1;
+        pl_manual_placed(o, item);
     }
     o->pending++;
     list_push(&o->out, item);
-}
-
-/* An exchange that fails fails on all ranks. */
-static void exchange_answered(void *self, const pl_answer_t *answer)
-{
-    pl_manual_t *o = self;
-    pl_manual_item_t *item = answer->context;
-    const bool failed = answer->kind == PL_ANSWER_ERROR;
-    if (!failed && answer->kind != PL_ANSWER_REPLY)
-        return;
-    o->exchanging = false;
-    out_take(o, item);
-    if (!failed && item->call)
-        pl_reply_exchange(item->call, &answer->body->exchange_reply);
-    if (failed)
-        pl_manual_fail(o, answer->error);
-    if (failed && item->call)
-        pl_call_fail(item->call, &o->failure);
-    item_free(item);
-    if (o->run)
-        pl_manual_idle(o);
-}
-
-static void exchange_send(pl_manual_t *o, pl_manual_item_t *item)
-{
-    const pl_how_t how = {.on_answer = exchange_answered, .context = item};
-    pl_error_t err = {0};
-    o->busy = o->exchanging = true;
-    pl_watchdog_reset(&o->watchdog);
-    if (pl_call_exchange(o, o->strategy, &item->exchange, how, &err))
-        return;
-    out_take(o, item);
-    pl_manual_fail(o, &err);
-    item_fail(item, &err);
 }
 
 /* Begins the oldest items, up to one that waits for what is in flight.  After a failed
@@ -347,8 +311,7 @@ static void manual_continue(pl_manual_t *o)
         pl_manual_item_t *item = o->waiting.first;
         if (o->broken) {
             o->broken = false;
-            o->micro_batch = 0;
-            o->sent_steps = o->global_step;
+            pl_manual_rewind(o);
             *o->again.last = o->waiting.first;
             if (o->waiting.first)
                 o->again.last = o->waiting.last;
@@ -364,7 +327,8 @@ static void manual_continue(pl_manual_t *o)
                 manual_finish(o);
             return;
         }
-        const bool alone = item->name || item->exchanges || !pl_manual_has_plan(o, item);
+        const bool alone = item->name || item->exchanges || item->sees_gradients
+                           || !pl_manual_has_plan(o, item);
         if (o->pending && (alone || item->stage != o->stage))
             return;
         if (item->name) {
@@ -372,7 +336,10 @@ static void manual_continue(pl_manual_t *o)
             pl_manual_save(o, item);
         } else if (item->exchanges) {
             list_push(&o->out, list_take(&o->waiting));
-            exchange_send(o, item);
+            pl_manual_exchange(o, item);
+        } else if (item->sees_gradients) {
+            list_push(&o->out, list_take(&o->waiting));
+            pl_manual_see(o, item);
         } else if (alone) {
             pl_manual_set_signature(o, item);
         } else {
@@ -395,6 +362,14 @@ void pl_manual_drop_first(pl_manual_t *o, const pl_error_t *error)
         item_fail(item, error);
     if (o->has_peers)
         pl_manual_fail(o, error);
+}
+
+void pl_manual_over(pl_manual_t *o, pl_manual_item_t *item)
+{
+    out_take(o, item);
+    item_free(item);
+    if (o->run)
+        pl_manual_idle(o);
 }
 
 void pl_manual_saved(pl_manual_t *o, pl_manual_item_t *item, const pl_error_t *error)
@@ -437,6 +412,7 @@ static int manual_take_batch(void *self, pl_call_t *call, const pl_body_t *body,
     const pl_take_batch_t *msg = &body->take_batch;
     const pl_manual_item_t like = {.call = call,
                                    .stage = (pl_stage_t)msg->stage,
+                                   .objective = (int)msg->objective,
                                    .batch = (pl_batch_t *)msg->batch,
                                    .lr_factor = msg->lr_factor};
     return item_add(self, like, NULL, err);
@@ -459,6 +435,16 @@ static int manual_exchange(void *self, pl_call_t *call, const pl_body_t *body,
     const pl_manual_item_t like = {.call = call,
                                    .exchanges = true,
                                    .exchange = body->exchange};
+    return item_add(self, like, NULL, err);
+}
+
+static int manual_gradients(void *self, pl_call_t *call, const pl_body_t *body,
+                            pl_error_t *err)
+{
+    const pl_manual_item_t like = {.call = call,
+                                   .sees_gradients = true,
+                                   .objective = (int)body->gradients.objective + 1,
+                                   .gradients = (pl_object_t *)body->gradients.weights};
     return item_add(self, like, NULL, err);
 }
 
@@ -572,6 +558,7 @@ static const pl_handler_t manual_handlers[] = {
     PL_ON(take_batch, manual_take_batch),
     PL_ON(save_loop, manual_save),
     PL_ON(exchange, manual_exchange),
+    PL_ON(gradients, manual_gradients),
     PL_ON(end_loop, manual_end),
     PL_ON(set_state, pl_manual_set_state),
     PL_HANDLERS_END,

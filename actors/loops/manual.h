@@ -17,6 +17,10 @@ typedef struct pl_manual_item {
     char *name;                                        /* of the save  [NULL: none] */
     bool exchanges;
     pl_exchange_t exchange;                         /* what it refers to is the call's */
+    int objective;                   /* 1 + index: of the module's objectives, the one
+                                        trained, without a step  [0: a whole step] */
+    bool sees_gradients;                            /* of that objective, */
+    pl_object_t *gradients;                        /* or sets them, the call's  [reads] */
     uint64_t step;                                  /* of the save */
     pl_weights_t *weights;                          /* of the save, counted, until sent */
     pl_stage_t stage;
@@ -28,6 +32,16 @@ typedef struct pl_manual_item {
 typedef struct pl_manual_list {
     pl_manual_item_t *first, **last;
 } pl_manual_list_t;
+
+/* An objective that the program trains by itself.  Of each number: as requests were
+ * sent, and as they were done. */
+typedef struct pl_manual_objective {
+    struct {
+        uint64_t step;                                 /* the newest optimizer step */
+        uint32_t batches;                              /* whose gradients wait for one */
+    } sent, done;
+    uint64_t number;                                  /* of the step that they wait for */
+} pl_manual_objective_t;
 
 typedef struct pl_manual {
     const pl_trainer_options_t *options;
@@ -62,6 +76,7 @@ typedef struct pl_manual {
     uint64_t global_step, sent_steps;                  /* optimizer steps: done; sent */
     uint64_t samples, serial;                          /* trained on; checkpoints made */
     uint32_t micro_batch;                              /* of the next batch in its step */
+    pl_manual_objective_t objective[PL_OBJECTIVES];
     double lr_factor;                                  /* of the run that it resumes */
     pl_watchdog_t watchdog;                            /* for the next batch */
     pl_outcome_t *outcome;                             /* counted  [until its end] */
@@ -77,8 +92,26 @@ void pl_manual_timed_out(pl_manual_t *o);
 void pl_manual_idle(pl_manual_t *o);
 /* Fails the oldest waiting request, because its plan could not be made. */
 void pl_manual_drop_first(pl_manual_t *o, const pl_error_t *error);
+/* An exchange, or what a program does with gradients, has been answered. */
+void pl_manual_over(pl_manual_t *o, pl_manual_item_t *item);
 /* A save has ended  [NULL: on disk]. */
 void pl_manual_saved(pl_manual_t *o, pl_manual_item_t *item, const pl_error_t *error);
+
+/* ---- manual_objectives.c: the place of a batch in a step ---- */
+
+/* Sets the step of a batch to be sent; PL_ESTATE: gradients are missing or in the way. */
+int pl_manual_place(const pl_manual_t *o, pl_manual_item_t *item, pl_train_batch_t *msg,
+                    pl_error_t *err);
+/* The batch was sent. */
+void pl_manual_placed(pl_manual_t *o, const pl_manual_item_t *item);
+/* It was trained on; or it failed, and the gradients that wait for its step are lost. */
+void pl_manual_trained(pl_manual_t *o, const pl_manual_item_t *item, bool failed);
+/* A step has failed, and what was sent behind it did not run. */
+void pl_manual_rewind(pl_manual_t *o);
+/* Whether its gradients are added to others. */
+bool pl_manual_accumulates(const pl_manual_t *o, const pl_manual_item_t *item);
+/* Reads or sets the gradients of an objective.  Ends with pl_manual_over(). */
+void pl_manual_see(pl_manual_t *o, pl_manual_item_t *item);
 
 /* ---- manual_alone.c: what is done while no batch is in flight ---- */
 
@@ -92,6 +125,8 @@ uint64_t pl_manual_query_names(pl_manual_t *o, pl_stage_t stage, pl_error_t *err
  * ranks come here, and what each has of the state is where it is read.  then() gets an
  * answer.  False: there are no other ranks. */
 bool pl_manual_synchronize(pl_manual_t *o, pl_manual_item_t *item, pl_on_answer_t then);
+/* Exchanges bytes with the other ranks.  Ends with pl_manual_over(). */
+void pl_manual_exchange(pl_manual_t *o, pl_manual_item_t *item);
 /* Saves a checkpoint: pl_manual_idle() when all is copied, then pl_manual_saved(). */
 void pl_manual_save(pl_manual_t *o, pl_manual_item_t *item);
 /* The handler of set_state: resumes from a checkpoint of a manual loop or a fit. */

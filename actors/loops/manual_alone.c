@@ -29,6 +29,10 @@ static bool is_named(const pl_manual_t *o, pl_stage_t stage)
 bool pl_manual_has_plan(const pl_manual_t *o, const pl_manual_item_t *item)
 {
     const pl_batch_signature_t *signature = o->signature;
+    if (item->objective && !item->batch->count)
+        return true; /* gradients are there */
+    if (pl_manual_accumulates(o, item) && !signature->accumulates)
+        return false;
     if (!signature->stage[item->stage].present || !is_named(o, item->stage))
         return false;
     for (int k = 0; k < signature->stage[item->stage].size_count; k++)
@@ -102,7 +106,8 @@ static void signature_answered(void *self, const pl_answer_t *answer)
         o->signature = o->next_signature;
         o->next_signature = NULL;
     }
-    if (!item || item->name || item->exchanges || is_named(o, item->stage))
+    if (!item || item->name || item->exchanges || item->sees_gradients
+        || is_named(o, item->stage))
         pl_manual_idle(o);
     else if (!pl_manual_query_names(o, item->stage, &err))
         pl_manual_fail(o, &err);
@@ -124,18 +129,52 @@ void pl_manual_set_signature(pl_manual_t *o, const pl_manual_item_t *item)
         pl_batch_signature_t *signature = o->next_signature;
         memcpy(signature->stage, o->signature->stage, sizeof signature->stage);
         pl_batch_size_t *size = signature->stage[item->stage].size;
-        int *count = &signature->stage[item->stage].size_count;
+        int *count = &signature->stage[item->stage].size_count, known = 0;
+        signature->accumulates = o->signature->accumulates
+                                 || pl_manual_accumulates(o, item);
         if (!signature->stage[item->stage].present) {
             signature->stage[item->stage].present = true;
             *count = 0;
         }
-        if (*count == PL_SIZES_MAX) {
+        while (known < *count && size[known].count != item->batch->count)
+            known++;
+        if (known == *count && *count == PL_SIZES_MAX) {
             memmove(size + 1, size + 2, (PL_SIZES_MAX - 2) * sizeof *size);
-            --*count;
+            known = --*count;
         }
-        size[(*count)++] = (pl_batch_size_t){.count = item->batch->count};
+        if (known == *count)
+            size[(*count)++] = (pl_batch_size_t){.count = item->batch->count};
     }
     signature_send(o, item ? o->next_signature : o->signature);
+}
+
+/* ---- exchanges: one that fails fails on all ranks ---- */
+
+static void exchange_answered(void *self, const pl_answer_t *answer)
+{
+    pl_manual_t *o = self;
+    pl_manual_item_t *item = answer->context;
+    const bool failed = answer->kind == PL_ANSWER_ERROR;
+    if (!failed && answer->kind != PL_ANSWER_REPLY)
+        return;
+    o->exchanging = false;
+    if (failed)
+        pl_manual_fail(o, answer->error); /* with this item */
+    else if (item->call)
+        pl_reply_exchange(item->call, &answer->body->exchange_reply);
+    pl_manual_over(o, item);
+}
+
+void pl_manual_exchange(pl_manual_t *o, pl_manual_item_t *item)
+{
+    const pl_how_t how = {.on_answer = exchange_answered, .context = item};
+    pl_error_t err = {0};
+    o->busy = o->exchanging = true;
+    pl_watchdog_reset(&o->watchdog);
+    if (pl_call_exchange(o, o->strategy, &item->exchange, how, &err))
+        return;
+    pl_manual_fail(o, &err);
+    pl_manual_over(o, item);
 }
 
 /* ---- checkpoints ---- */
@@ -301,6 +340,8 @@ int pl_manual_set_state(void *self, pl_call_t *call, const pl_body_t *body,
     json_t *metrics = json_object_get(from, "metrics");
     o->global_step = o->sent_steps =
         (uint64_t)json_integer_value(json_object_get(from, "global_step"));
+    for (int k = 0; k < PL_OBJECTIVES; k++)
+        o->objective[k].sent.step = o->objective[k].done.step = o->global_step;
     o->samples = (uint64_t)json_integer_value(json_object_get(from, "samples"));
     o->serial = (uint64_t)json_integer_value(json_object_get(from, "serial"));
     const json_t *factor = json_object_get(json_object_get(from, "epoch"), "lr_factor");

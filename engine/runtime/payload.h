@@ -151,6 +151,7 @@ typedef struct pl_batch_signature {
         int size_count;
         pl_batch_size_t size[PL_SIZES_MAX];                 /* the largest first */
     } stage[PL_PREDICT + 1];
+    bool accumulates;        /* a program adds up gradients of several batches */
     int64_t context;         /* tokens whose keys and values graphs keep, to continue with
                                 a batch of one  [0: none] */
 } pl_batch_signature_t;

@@ -20,11 +20,15 @@ _REDUCTIONS = ("sum", "mean", "max", "min")
 _on_loop_t = CFUNCTYPE(None, c_void_p, POINTER(interface.pl_loop_result_t), c_void_p)
 
 
+def _encoded(name: Optional[str]) -> Optional[bytes]:
+    return name.encode() if name is not None else None
+
+
 class Answer:
     """The answer to one call of a loop. wait() for it, or await it; both return the Answer or raise its error.
 
     loss: the mean over the batch; grad_norm: before clipping; metrics: by name; outputs: of a prediction, [samples, …]
-    each, and of close(), the weights; global_step: optimizer steps done; skipped: what was not finite, or ""; data: of
+    each, of gradients() these, and of close() the weights; global_step: optimizer steps done; skipped: what was not finite, or ""; data: of
     an exchange with other ranks, or None.
     """
 
@@ -129,13 +133,13 @@ class Loop:
         self.pending.append(answer)
         return answer
 
-    def _send(self, function: Any, data: Data) -> Answer:
+    def _send(self, function: Any, data: Data, *before: Any) -> Answer:
         if not self.engine.pointer:
             raise Error("PL_ESTATE", "the loop is closed")
         samples = Samples(fields_of(data))
         if self._loop is None:
             self._open(samples)
-        return self._call(self._answer(), function, byref(samples.arrays()))
+        return self._call(self._answer(), function, *before, byref(samples.arrays()))
 
     def _call(self, answer: Answer, function: Any, *arguments: Any) -> Answer:
         try:
@@ -157,6 +161,35 @@ class Loop:
         """Computes the outputs of a batch with the current weights; targets may be missing."""
         self._is_open()
         return self._send(lib.pl_loop_predict, data)
+
+    def backward(self, data: Data, objective: Optional[str] = None) -> Answer:
+        """Computes gradients of an objective [the module's only one] and takes no step; those of several calls add up.
+
+        `loss` of the answer is of all batches since the last step, on this rank.
+        """
+        return self._send(lib.pl_loop_backward, data, _encoded(objective))
+
+    def step(self, objective: Optional[str] = None) -> Answer:
+        """Takes the optimizer step of an objective with the gradients that backward() has computed, of all ranks."""
+        self._is_open()
+        return self._call(self._answer(), lib.pl_loop_step, _encoded(objective))
+
+    def gradients(self, objective: Optional[str] = None) -> Answer:
+        """The gradients by parameter, as `outputs` of the answer: of the mean over the samples of this rank."""
+        self._is_open()
+        return self._call(self._answer(), lib.pl_loop_gradients, _encoded(objective))
+
+    def set_gradients(self, gradients: Dict[str, Any], objective: Optional[str] = None) -> Answer:
+        """Replaces the gradients of the parameters that are named, before step()."""
+        self._is_open()
+        arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in gradients.items()}
+        table = (interface.pl_result_tensor_t * max(len(arrays), 1))()
+        for k, (name, array) in enumerate(arrays.items()):
+            if array.ndim > len(interface.pl_shape_t().dim):
+                raise ValueError(f"the gradient of {name} has {array.ndim} axes: no parameter has so many")
+            shape = interface.pl_shape_t(array.ndim, array.shape)
+            table[k] = interface.pl_result_tensor_t(name.encode(), shape, array.ctypes.data)
+        return self._call(self._answer(), lib.pl_loop_set_gradients, _encoded(objective), addressof(table), len(arrays))
 
     def save(self, name: str) -> Answer:
         """Makes a checkpoint of the state after all calls so far; the loop has checkpoints=True."""

@@ -13,6 +13,9 @@ int pl_replica_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err);
 int pl_replica_prepare_export(void *self, pl_call_t *call, const pl_body_t *body,
                               pl_error_t *err);
+/* Gradients to the program of a manual loop and back: replica/gradients.c. */
+int pl_replica_gradients_of(void *self, pl_call_t *call, const pl_body_t *body,
+                            pl_error_t *err);
 /* Makes plans for batches of other sizes. */
 int pl_replica_set_signature(void *self, pl_call_t *call, const pl_body_t *body,
                              pl_error_t *err);

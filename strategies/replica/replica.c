@@ -249,6 +249,7 @@ int pl_replica_set_signature(void *self, pl_call_t *call, const pl_body_t *body,
         return code;
     pl_object_unref(r->signature);
     r->signature = pl_object_ref(signature);
+    r->accumulates |= signature->accumulates;
     pl_train_reset(r);
     code = pl_replica_renew_plans(r, signature_answered, err);
     if (code == PL_OK && !r->calls.pending)
@@ -379,6 +380,7 @@ static const pl_handler_t replica_handlers[] = {
     PL_ON(observe_metrics, pl_replica_observe_metrics),
     PL_ON(evaluate_batch, pl_replica_evaluate),
     PL_ON(export_weights, pl_replica_export),
+    PL_ON(gradients, pl_replica_gradients_of),
     PL_ON(prepare_export, pl_replica_prepare_export),
     PL_ON(import_weights, pl_replica_import),
     PL_ON(set_signature, pl_replica_set_signature),

@@ -276,6 +276,8 @@ struct pl_replica {
     bool exports_whole;             /* the export under way has the optimizer's tensors */
     bool freezes_again;             /* freezes again when that is done */
     pl_floats_t *read[PL_REGIONS];  /* being exported */
+    int gradients_of;               /* an objective: a program reads its gradients, or */
+    const pl_weights_t *gradients;  /* sets them; kept by the call  [NULL: it reads] */
 };
 
 /* The base of such strategies: it takes all calls of the level except start, role and

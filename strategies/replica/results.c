@@ -170,7 +170,7 @@ static void inflight_reply(pl_replica_t *r, pl_inflight_t *f)
     pl_train_batch_reply_t reply = {.bad = "",
                                     .halt = f->halt,
                                     .metrics = {f->metrics, at * sizeof *f->metrics}};
-    if (!f->step_due && r->sync_hooks)
+    if (!f->step_due && r->sync_hooks && !f->objectives)
         reply.metrics.size = 0;
     if (f->step_due)
         reply_timed(r, &reply);

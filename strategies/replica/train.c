@@ -72,7 +72,7 @@ static void compute_end(pl_replica_t *r, pl_objective_state_t *o)
     if (o->stages.phase == PL_OBJECTIVE_COMPUTING)
         pl_train_take(r, o, PL_OBJECTIVE_ON_COMPUTE_ORDERED);
     pl_train_take(r, o, PL_OBJECTIVE_ON_COMPUTE_REPORTED);
-    if (r->sync_hooks && !pl_train_syncs_batches(r))
+    if ((r->sync_hooks && !pl_train_syncs_batches(r)) || o->inflight->objectives)
         pl_train_carry(r, o);
     pl_train_computed(r, o, true);
 }
@@ -258,7 +258,7 @@ static int optimizer_fill(pl_replica_t *r, const pl_objective_state_t *o,
 /* Nothing comes between its two replays: they are one call. */
 static bool is_whole(const pl_replica_t *r, const pl_objective_state_t *o)
 {
-    return !r->sync_hooks && o->inflight->step_due;
+    return !r->sync_hooks && o->inflight->step_due && !o->inflight->objectives;
 }
 
 /* The whole plan, up to the first collective; or from the newest collective on. */
@@ -311,11 +311,13 @@ static void compute(pl_replica_t *r, pl_objective_state_t *o)
     int code = PL_OK;
     pl_train_take(r, o, PL_OBJECTIVE_ON_COMPUTE_SENT);
     *has_samples = (f->micro_batch && *has_samples) || f->batch->count > 0;
-    if (r->sync_hooks && !r->pipeline->carried
+    if ((r->sync_hooks || f->objectives) && !r->pipeline->carried
         && !(r->pipeline->carried = pl_alloc_array(pl_metrics_count(r), sizeof(double))))
         code = pl_no_memory(&err);
-    if (code == PL_OK && !f->batch->count && f->micro_batch > 0
-        && !pl_train_syncs_batches(r) && !r->objective[o->objective].collectives) {
+    if (code == PL_OK
+        && (pl_train_only_steps(f)
+            || (!f->batch->count && f->micro_batch > 0 && !pl_train_syncs_batches(r)
+                && !r->objective[o->objective].collectives))) {
         compute_end(r, o);
         return;
     }
@@ -355,6 +357,7 @@ static void update(pl_replica_t *r, pl_objective_state_t *o)
                             .seed = (uint64_t)r->job->trainer->seed,
                             .step = o->inflight->number,
                             .fail_fast = true,
+                            .restart = r->pipeline->restart,  /* of gradients alone */
                             .after = pl_replica_reduced_fence(r)};
     const pl_how_t how = {.on_answer = optimizer_answered, .context = o};
     pl_train_take(r, o, PL_OBJECTIVE_ON_UPDATE_SENT);
@@ -364,6 +367,7 @@ static void update(pl_replica_t *r, pl_objective_state_t *o)
         pl_train_stage_fail(r, o, PL_STAGE_UPDATE, &err);
         return;
     }
+    r->pipeline->restart = false;
     if (!r->pipeline->replays++)
         pl_train_spending(r);
     if (!pl_train_follows(r, o))
@@ -479,6 +483,7 @@ int pl_replica_train(void *self, pl_call_t *call, const pl_body_t *body, pl_erro
                          .batch = (pl_batch_t *)msg->batch,
                          .number = msg->global_step,
                          .micro_batch = msg->micro_batch,
+                         .objectives = msg->objectives,
                          .step_due = msg->step_due,
                          .may_skip = msg->may_skip,
                          .average_share = pl_replica_average_share(r, msg)};

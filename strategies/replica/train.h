@@ -202,6 +202,7 @@ typedef struct pl_inflight {
     pl_batch_t *batch;                                 /* kept by the call */
     uint64_t number;                                   /* of the optimizer step, from 1 */
     uint32_t micro_batch;                              /* index within the step, from 0 */
+    uint32_t objectives;                          /* bit mask  [0: those that are due] */
     bool step_due, may_skip, halt;
     double average_share;
     pl_objective_state_t objective[PL_OBJECTIVES];
@@ -240,7 +241,16 @@ typedef struct pl_pipeline {
 static inline bool pl_objective_is_due(const pl_replica_t *r,
                                        const pl_objective_state_t *o)
 {
-    return o->inflight->number % (uint64_t)r->objective[o->objective].every == 0;
+    const pl_inflight_t *f = o->inflight;
+    return f->objectives
+               ? f->objectives >> o->objective & 1
+               : f->number % (uint64_t)r->objective[o->objective].every == 0;
+}
+
+/* The gradients of earlier batches make the step, on all ranks: a program decides. */
+static inline bool pl_train_only_steps(const pl_inflight_t *f)
+{
+    return f->objectives && !f->batch->count;
 }
 
 /* Gradients stay in the device's memory, where ranks sum those of each step. */
