@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-enum { ROWS_MIN = 256 };        /* of a product: fewer do not pay for adding to its sums */
+enum { ROWS_MIN = 256 };          /* of a product: fewer do not pay for adding to sums */
 
 struct pl_unfolded {
     pl_convolution_t of;
