@@ -36,9 +36,9 @@ static const pl_registration_t own_components[] = {
     {"launcher", &pl_script_launcher},    {"launcher", &pl_spawn_launcher},
     {"dataset", &pl_csv_dataset},         {"dataset", &pl_idx_dataset},
     {"dataset", &pl_lines_dataset},       {"dataset", &pl_npy_dataset},
-    {"dataset", &pl_pictures_dataset},    {"dataset", &pl_text_dataset},
-    {"module", &pl_graph_module},         {"module", &pl_layers_module},
-    PL_REGISTRATIONS_END,
+    {"dataset", &pl_pictures_dataset},    {"dataset", &pl_sources_dataset},
+    {"dataset", &pl_text_dataset},        {"module", &pl_graph_module},
+    {"module", &pl_layers_module},        PL_REGISTRATIONS_END,
 };
 
 /* What it reads lies in the memory of this process. */
@@ -53,8 +53,7 @@ int pl_init(int *argc, char ***argv, const pl_registration_t *registrations,
     const pl_registration_t *const all[] = {
         own_components,       pl_optimizer_components, pl_callback_components,
         pl_logger_components, pl_precision_components, pl_sampler_components,
-        pl_metric_components,
-        registrations,
+        pl_metric_components, registrations,
     };
     (void)argc, (void)argv;                    /* the system tells the same, and of all */
     pl_supervisor_init();
