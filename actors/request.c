@@ -175,7 +175,7 @@ static int strategy_check(const pl_job_t *job, pl_error_t *err)
 }
 
 /* Batches of a program stay in its process: of several ranks each has a program.  A
- * manual loop calls no callbacks and makes no rollbacks. */
+ * manual loop makes no rollbacks. */
 static int manual_loop_check(const pl_job_t *job, const pl_actor_ops_t *launcher,
                              pl_error_t *err)
 {
@@ -198,10 +198,6 @@ static int manual_loop_check(const pl_job_t *job, const pl_actor_ops_t *launcher
                                "\"trainer.deterministic\" is \"elastic\", which cuts the "
                                "batches of a data set into shards, and a manual loop has "
                                "no data set: remove it");
-    if (pl_options_count(job->options, "callbacks") > 0)
-        return pl_options_fail(err, PL_EINVAL, job->options, "callbacks",
-                               "a loop of the program's own calls no \"callbacks\": "
-                               "remove them, and do their work in the program");
     if (job->trainer->nan_policy == PL_NAN_ROLLBACK)
         return pl_options_fail(err, PL_EINVAL, job->options, "trainer.nan_policy",
                                "a loop of the program's own has no rollback: set "

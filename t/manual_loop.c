@@ -504,7 +504,6 @@ static void impossible_calls_are_refused_with_the_reason(void)
         {", \"launcher\": \"script\"", "\"script\".*other processes"},
         {", \"devices\": 2", "2 ranks.*trainer.devices"},
         {", \"nan_policy\": \"rollback\"", "rollback|go back"},
-        {"}, \"callbacks\": [\"timer\"], \"averaging\": {\"name\": \"ema\"", "callbacks"},
     };
     program_t p;
     program_begin(&p);

@@ -315,7 +315,7 @@ int main(int argc, char **argv)
                                            {{"x", PL_F32, {1, {FEATURES - 1}}},
                                             {"y", PL_I64, {0, {0}}}}};
     pl_error_t err = {0};
-    char name[32], run[900];
+    char name[32], run[1200];
     const pl_registration_t components[] = {{"module", &pair}, PL_REGISTRATIONS_END};
     if (pl_init(&argc, &argv, components, &err) != PL_OK || argc < 3)
         return 1;
@@ -332,13 +332,13 @@ int main(int argc, char **argv)
                                  .resume = resumes ? argv[3] : NULL};
     snprintf(
         run, sizeof run,
-        "{\"module\": %s, "
+        "{\"module\": %s, \"callbacks\": [%s], "
         "\"optimizer\": {\"name\": \"sgd\", \"lr\": 0.1, \"momentum\": 0.9}, "
         "\"data\": {\"batch_size\": %d}, \"trainer\": {\"default_root_dir\": \"%s\", "
         "\"step_timeout\": %s, \"accelerator\": {\"name\": \"cpu\", \"threads\": 1}"
         "%s%s}}",
         two ? "\"pair\"" : "{\"name\": \"mlp\", \"hidden\": [7], \"classes\": 3}",
-        ROWS / ranks + (getenv("UNEVEN") ? ROWS / 2 : 0), argv[1],
+        getenv("CALLBACKS") ? getenv("CALLBACKS") : "", ROWS / ranks + (getenv("UNEVEN") ? ROWS / 2 : 0), argv[1],
         !strcmp(argv[2], "less") || !strcmp(argv[2], "order") ? "5" : "60",
         argc > 3 && !resumes ? ", " : "", argc > 3 && !resumes ? argv[3] : "");
     engine = pl_engine_new(NULL, &err);

@@ -65,6 +65,16 @@ programs_take_steps_by_themselves() {
     all_say '^step 1: loss' "the next call is made"
 }
 
+callbacks_act_on_all_ranks() {
+    ranks 2 save
+    mv out.0 alone
+    rm -rf runs
+    CALLBACKS='"lr_monitor", {"name": "model_checkpoint", "every_n_train_steps": 4}' ranks 2 save
+    is "$status" 0 "with callbacks: $err"
+    ok "ranks see the same as without" cmp alone out.1
+    ok "rank 0 has saved after the fourth step" test -e runs/0001/checkpoints/epoch=0-step=4/manifest.json
+}
+
 ranks_that_step_alone_close_with_the_same_weights() {
     ranks 2 train '"strategy": {"name": "local_sgd", "sync_every": 4}'
     is "$status" 0 "local_sgd: $err"
@@ -165,6 +175,7 @@ ranks_without_a_program_are_refused() {
 run ranks_train_as_one_does trains
 run ranks_that_step_alone_close_with_the_same_weights trains
 run programs_take_steps_by_themselves trains
+run callbacks_act_on_all_ranks trains
 run numbers_are_exchanged trains
 run a_prediction_waits_for_no_other_rank trains
 run a_step_that_is_not_finite_fails_on_all_ranks_and_alone trains

@@ -2,17 +2,11 @@
  * and strategies/replica/gradients.c: a program that takes the optimizer steps itself */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "rig.h"
+#include "manual_program.h"
 #include "tap.h"
 #include "two_sides.h"
-
-enum { BATCH = 8, SAMPLES = 40, STEPS = SAMPLES / BATCH, TENSORS = 8, ELEMENTS = 64 };
-
-static float x[SAMPLES][RIG_FEATURES];
-static int64_t y[SAMPLES];
 
 /* ---- a module of two sides, of which the second looks at the first ---- */
 
@@ -54,143 +48,7 @@ static const pl_module_ops_t pair = {.name = "pair",
                                      .step = two_sides_step,
                                      .objectives = pair_objectives};
 
-/* ---- a program ---- */
-
-typedef struct answer {
-    bool done;
-    pl_error_t error;
-    uint64_t step;
-    double loss, norm;
-    int count;
-    char name[TENSORS][64];
-    pl_shape_t shape[TENSORS];
-    float data[TENSORS][ELEMENTS];
-} answer_t;
-
-static pl_engine_t *engine;
-static pl_loop_t *loop;
-static pl_error_t err;
-
-static void take(pl_loop_t *of, const pl_loop_result_t *result, void *user)
-{
-    answer_t *a = user;
-    (void)of;
-    *a = (answer_t){.done = true,
-                    .error = result->error,
-                    .step = result->global_step,
-                    .loss = result->loss,
-                    .norm = result->grad_norm,
-                    .count = result->error.code == PL_OK ? result->output_count : 0};
-    for (int k = 0; k < a->count && k < TENSORS; k++) {
-        size_t elements = 1;
-        snprintf(a->name[k], sizeof a->name[k], "%s", result->output[k].name);
-        a->shape[k] = result->output[k].shape;
-        for (int d = 0; d < a->shape[k].rank; d++)
-            elements *= (size_t)a->shape[k].dim[d];
-        memcpy(a->data[k], result->output[k].data, elements * sizeof(float));
-    }
-}
-
-static answer_t answered(int code, answer_t *answer)
-{
-    if (code == PL_OK && pl_engine_run_until(engine, &answer->done, &err) == PL_OK)
-        return *answer;
-    answer->error = err;
-    return *answer;
-}
-
-static bool begin(const char *module, const char *optimizer, const char *trainer)
-{
-    static const pl_field_t fields[] = {{"x", PL_F32, {1, {RIG_FEATURES}}},
-                                        {"y", PL_I64, {0, {0}}}};
-    const pl_loop_spec_t spec = {.field_count = 2, .field = fields, .targets = 1};
-    static answer_t opened;
-    char run[1000];
-    snprintf(run, sizeof run,
-             "{\"module\": %s, \"optimizer\": %s, \"data\": {\"batch_size\": %d}, "
-             "\"trainer\": {\"accelerator\": {\"name\": \"cpu\", \"threads\": 1}%s%s}}",
-             module, optimizer, BATCH, *trainer ? ", " : "", trainer);
-    opened = (answer_t){0};
-    engine = pl_engine_new(NULL, &err);
-    pl_options_t *options = pl_options_parse(run, "run", &err);
-    loop = options ? pl_loop_open(engine, options, &spec, take, &opened, &err) : NULL;
-    pl_options_free(options);
-    if (!ok(loop, "a loop is opened: %s", loop ? "" : err.text))
-        return false;
-    return is_text(answered(PL_OK, &opened).error.text, "", "it is ready");
-}
-
-static answer_t end(void)
-{
-    static answer_t closed;
-    closed = (answer_t){0};
-    if (loop) {
-        pl_loop_close(loop, take, &closed);
-        answered(PL_OK, &closed);
-    }
-    loop = NULL;
-    pl_engine_free(engine);
-    return closed;
-}
-
-static pl_arrays_t batch(int first, int count)
-{
-    return (pl_arrays_t){.samples = count,
-                         .field_count = 2,
-                         .field = {{"x", PL_F32, {1, {RIG_FEATURES}}},
-                                   {"y", PL_I64, {0, {0}}}},
-                         .data = {x[first], &y[first]}};
-}
-
-static answer_t train(int first, int count)
-{
-    const pl_arrays_t samples = batch(first, count);
-    answer_t a = {0};
-    return answered(pl_loop_train(loop, &samples, take, &a, &err), &a);
-}
-
-static answer_t backward(const char *objective, int first, int count)
-{
-    const pl_arrays_t samples = batch(first, count);
-    answer_t a = {0};
-    return answered(pl_loop_backward(loop, objective, &samples, take, &a, &err), &a);
-}
-
-static answer_t step(const char *objective)
-{
-    answer_t a = {0};
-    return answered(pl_loop_step(loop, objective, take, &a, &err), &a);
-}
-
-static answer_t gradients(const char *objective)
-{
-    answer_t a = {0};
-    return answered(pl_loop_gradients(loop, objective, take, &a, &err), &a);
-}
-
-static answer_t set(const char *objective, const answer_t *to)
-{
-    pl_result_tensor_t tensor[TENSORS];
-    answer_t a = {0};
-    for (int k = 0; k < to->count && k < TENSORS; k++)
-        tensor[k] = (pl_result_tensor_t){to->name[k], to->shape[k], to->data[k]};
-    return answered(pl_loop_set_gradients(loop, objective, tensor, to->count, take, &a,
-                                          &err),
-                    &a);
-}
-
-static bool same(const answer_t *a, const answer_t *b)
-{
-    bool equal = a->count == b->count && a->count > 0;
-    for (int k = 0; k < a->count && equal; k++)
-        equal = !strcmp(a->name[k], b->name[k])
-                && !memcmp(a->data[k], b->data[k], sizeof a->data[k]);
-    return equal;
-}
-
 #define PAIR(every) "{\"name\": \"pair\", \"every\": " every "}"
-#define MLP "{\"name\": \"mlp\", \"hidden\": [4], \"classes\": 3}"
-#define SGD "{\"name\": \"sgd\", \"lr\": 0.1, \"momentum\": 0.9}"
 #define ADAM "{\"name\": \"adamw\", \"lr\": 0.02}"
 #define BOTH "{\"first\": " SGD ", \"second\": " ADAM "}"
 #define CLIPPED "\"gradient_clip_val\": 0.5, \"max_steps\": 5"
@@ -199,114 +57,116 @@ static bool same(const answer_t *a, const answer_t *b)
 
 static answer_t automatic(const char *module, const char *optimizer, const char *trainer)
 {
-    if (begin(module, optimizer, trainer))
+    if (program_begin(module, optimizer, trainer))
         for (int k = 0; k < STEPS; k++)
-            train(k * BATCH, BATCH);
-    return end();
+            program_train(k * BATCH, BATCH);
+    return program_end();
 }
 
 static void steps_of_the_program_give_the_bits_of_automatic_ones(void)
 {
     const answer_t whole = automatic(MLP, ADAM, CLIPPED);
     answer_t last = {0};
-    if (!begin(MLP, ADAM, CLIPPED))
+    if (!program_begin(MLP, ADAM, CLIPPED))
         return;
     for (int k = 0; k < STEPS; k++) {
-        const answer_t computed = backward(NULL, k * BATCH, BATCH);
+        const answer_t computed = program_backward(NULL, k * BATCH, BATCH);
         ok(isfinite(computed.loss) && isnan(computed.norm), "a loss, and no step: %s",
            computed.error.text);
         is_int((long)computed.step, k, "gradients are no step");
-        last = step(NULL);
+        last = program_step(NULL);
         ok(last.loss == computed.loss && last.norm > 0, "the step has loss and norm");
         is_int((long)last.step, k + 1, "and counts");
     }
-    const answer_t closed = end();
-    ok(same(&whole, &closed), "the weights are those of automatic steps");
+    const answer_t closed = program_end();
+    ok(program_same(&whole, &closed), "the weights are those of automatic steps");
 }
 
 static void objectives_are_stepped_one_by_one(void)
 {
     const answer_t whole = automatic(PAIR("1"), BOTH, CLIPPED);
-    if (!begin(PAIR("1"), BOTH, CLIPPED))
+    if (!program_begin(PAIR("1"), BOTH, CLIPPED))
         return;
     for (int k = 0; k < STEPS; k++) {
-        backward("first", k * BATCH, BATCH);
-        is_int((long)step("first").step, k + 1, "the first objective begins a step");
-        backward("second", k * BATCH, BATCH);
-        is_int((long)step("second").step, k + 1, "the second has the same");
+        program_backward("first", k * BATCH, BATCH);
+        is_int((long)program_step("first").step, k + 1,
+               "the first objective begins a step");
+        program_backward("second", k * BATCH, BATCH);
+        is_int((long)program_step("second").step, k + 1, "the second has the same");
     }
-    const answer_t closed = end();
-    ok(same(&whole, &closed), "as in automatic steps, with dropout");
+    const answer_t closed = program_end();
+    ok(program_same(&whole, &closed), "as in automatic steps, with dropout");
 }
 
 static void an_objective_may_be_stepped_less_often(void)
 {
     const answer_t whole = automatic(PAIR("2"), BOTH, CLIPPED);
-    if (!begin(PAIR("2"), BOTH, CLIPPED))
-        return;
+    program_begin(PAIR("2"), BOTH, CLIPPED);
     for (int k = 0; k < STEPS; k++) {
-        backward("first", k * BATCH, BATCH);
-        step("first");
+        program_backward("first", k * BATCH, BATCH);
+        program_step("first");
         if (k % 2) {
-            backward("second", k * BATCH, BATCH);
-            step("second");
+            program_backward("second", k * BATCH, BATCH);
+            program_step("second");
         }
     }
-    const answer_t closed = end();
-    ok(same(&whole, &closed), "the same as every_n_steps");
+    const answer_t closed = program_end();
+    ok(program_same(&whole, &closed), "the same as every_n_steps");
 }
 
 /* Both objectives' gradients are there at the same time. */
 static void objectives_keep_gradients_of_their_own(void)
 {
     answer_t apart, together;
-    if (!begin(PAIR("1"), BOTH, ""))
+    if (!program_begin(PAIR("1"), BOTH, ""))
         return;
-    backward("second", 0, BATCH);
-    step("second");
-    backward("first", 0, BATCH);
-    step("first");
-    apart = end();
-    begin(PAIR("1"), BOTH, "");
-    backward("first", 0, BATCH);
-    backward("second", 0, BATCH);
-    step("second");
-    step("first");
-    together = end();
-    ok(same(&apart, &together), "computed first and stepped last, with equal result");
+    program_backward("second", 0, BATCH);
+    program_step("second");
+    program_backward("first", 0, BATCH);
+    program_step("first");
+    apart = program_end();
+    program_begin(PAIR("1"), BOTH, "");
+    program_backward("first", 0, BATCH);
+    program_backward("second", 0, BATCH);
+    program_step("second");
+    program_step("first");
+    together = program_end();
+    ok(program_same(&apart, &together),
+       "computed first and stepped last, with equal result");
 }
 
 static void gradients_of_several_batches_add_up(void)
 {
     answer_t whole, halves;
-    if (!begin(MLP, SGD, ""))
+    if (!program_begin(MLP, SGD, ""))
         return;
-    backward(NULL, 0, BATCH);
-    whole = gradients(NULL);
-    step(NULL);
-    end();
-    begin(MLP, SGD, "");
-    backward(NULL, 0, 5);
-    is_text(backward(NULL, 5, 3).error.text, "", "a second batch of another size");
-    halves = gradients(NULL);
+    program_backward(NULL, 0, BATCH);
+    whole = program_gradients(NULL);
+    program_step(NULL);
+    program_end();
+    program_begin(MLP, SGD, "");
+    program_backward(NULL, 0, 5);
+    is_text(program_backward(NULL, 5, 3).error.text, "",
+            "a second batch of another size");
+    halves = program_gradients(NULL);
     is_int(halves.count, 4, "gradients of all parameters");
     for (int k = 0; k < halves.count; k++)
         for (int i = 0; i < 6; i++)
             is_near((double)halves.data[k][i], (double)whole.data[k][i], 1e-6,
                     "%s is the mean over all samples", halves.name[k]);
-    step(NULL);
-    is_text(backward(NULL, 8, 8).error.text, "", "the next begins from nothing");
-    step(NULL);
-    end();
+    program_step(NULL);
+    is_text(program_backward(NULL, 8, 8).error.text, "", "the next begins from nothing");
+    program_step(NULL);
+    program_end();
 }
 
 /* The gradient of a linear layer's bias is the mean of probability - target. */
 static void gradients_are_means_over_samples(void)
 {
-    if (!begin(PAIR("1"), BOTH, ""))
+    if (!program_begin(PAIR("1"), BOTH, ""))
         return;
-    backward("first", 0, 6);
-    const answer_t read = gradients("first");
+    program_backward("first", 0, 6);
+    const answer_t read = program_gradients("first");
     is_int(read.count, 2, "those of the objective alone");
     double sum = 0, most = 0;
     for (int k = 0; k < read.count; k++)
@@ -316,18 +176,18 @@ static void gradients_are_means_over_samples(void)
         }
     is_near(sum, 0, 1e-6, "probabilities and targets have the same sum");
     ok(most > 1e-3 && most < 1, "and differ: %g", most);
-    end();
+    program_end();
 }
 
 static void a_program_replaces_gradients(void)
 {
-    if (!begin(PAIR("1"), "{\"name\": \"sgd\", \"lr\": 0.5}", ""))
+    if (!program_begin(PAIR("1"), "{\"name\": \"sgd\", \"lr\": 0.5}", ""))
         return;
-    backward("first", 0, 6);
-    answer_t read = gradients("first");
+    program_backward("first", 0, 6);
+    answer_t read = program_gradients("first");
     const answer_t before = read;
-    is_text(set("first", &read).error.text, "", "they are set as they were");
-    const answer_t again = gradients("first");
+    is_text(program_set("first", &read).error.text, "", "they are set as they were");
+    const answer_t again = program_gradients("first");
     for (int k = 0; k < read.count; k++)
         for (int i = 0; i < RIG_CLASSES; i++)
             is_near((double)again.data[k][i], (double)before.data[k][i], 1e-7,
@@ -338,13 +198,13 @@ static void a_program_replaces_gradients(void)
     read.count = 1;
     char kept[64];
     snprintf(kept, sizeof kept, "%s", read.name[0]);
-    set("first", &read);
-    const answer_t stepped = step("first");
+    program_set("first", &read);
+    const answer_t stepped = program_step("first");
     ok(stepped.norm > 0 && stepped.loss > 0, "the other parameter's gradient is left: %g",
        stepped.norm);
-    const answer_t zero = end();
-    begin(PAIR("1"), "{\"name\": \"sgd\", \"lr\": 0.5}", "");
-    const answer_t first = end();
+    const answer_t zero = program_end();
+    program_begin(PAIR("1"), "{\"name\": \"sgd\", \"lr\": 0.5}", "");
+    const answer_t first = program_end();
     for (int k = 0; k < zero.count; k++) {
         const bool moved = memcmp(zero.data[k], first.data[k], sizeof zero.data[k]);
         if (!strncmp(zero.name[k], "a.", 2))
@@ -356,112 +216,115 @@ static void a_program_replaces_gradients(void)
 static void calls_in_a_wrong_order_are_refused(void)
 {
     answer_t a = {0};
-    if (!begin(PAIR("1"), BOTH, ""))
+    if (!program_begin(PAIR("1"), BOTH, ""))
         return;
-    like(step("first").error.text, "no gradients for a step: call pl_loop_backward",
-         "a step without gradients");
-    like(gradients("second").error.text, "has no gradients", "and a look at them");
-    backward("first", 0, BATCH);
-    like(train(0, BATCH).error.text, "gradients of objective 0 .* wait for their step",
+    like(program_step("first").error.text,
+         "no gradients for a step: call pl_loop_backward", "a step without gradients");
+    like(program_gradients("second").error.text, "has no gradients",
+         "and a look at them");
+    program_backward("first", 0, BATCH);
+    like(program_train(0, BATCH).error.text,
+         "gradients of objective 0 .* wait for their step",
          "a whole step would replace them");
-    is_text(step("first").error.text, "", "the gradients are still there");
-    is_text(train(0, BATCH).error.text, "", "then a whole step follows");
-    like(backward("frist", 0, BATCH).error.text, "no objective \"frist\": .*first",
-         "an objective that the module lacks");
-    like(backward(NULL, 0, BATCH).error.text, "several objectives: name one of first, "
-                                              "second",
+    is_text(program_step("first").error.text, "", "the gradients are still there");
+    is_text(program_train(0, BATCH).error.text, "", "then a whole step follows");
+    like(program_backward("frist", 0, BATCH).error.text,
+         "no objective \"frist\": .*first", "an objective that the module lacks");
+    like(program_backward(NULL, 0, BATCH).error.text,
+         "several objectives: name one of first, "
+         "second",
          "or none");
-    is_int(pl_loop_backward(loop, "first", NULL, take, &a, &err), PL_EINVAL,
+    is_int(pl_loop_backward(loop, "first", NULL, program_take, &a, &err), PL_EINVAL,
            "no samples: %s", err.text);
-    like(backward("first", 0, BATCH + 1).error.text, "give 1 to 8 samples",
+    like(program_backward("first", 0, BATCH + 1).error.text, "give 1 to 8 samples",
          "too many samples");
-    backward("first", 0, BATCH);
-    answer_t read = gradients("first");
+    program_backward("first", 0, BATCH);
+    answer_t read = program_gradients("first");
     snprintf(read.name[0], sizeof read.name[0], "b.fc.bias");
-    like(set("first", &read).error.text, "trains no parameter \"b.fc.bias\"",
+    like(program_set("first", &read).error.text, "trains no parameter \"b.fc.bias\"",
          "a gradient of the other objective");
-    read = gradients("first");
+    read = program_gradients("first");
     read.shape[1].dim[0]++;
-    like(set("first", &read).error.text, "has shape .*, but the parameter has",
+    like(program_set("first", &read).error.text, "has shape .*, but the parameter has",
          "or of another shape");
     const pl_result_tensor_t nameless = {.name = NULL};
-    is_int(pl_loop_set_gradients(loop, "first", &nameless, 1, take, &a, &err), PL_EINVAL,
-           "or without a name: %s", err.text);
-    is_int(pl_loop_set_gradients(loop, "first", NULL, -1, take, &a, &err), PL_EINVAL,
-           "or a negative number of them: %s", err.text);
-    is_int(pl_loop_step(NULL, "first", take, &a, &err), PL_EINVAL, "or no loop: %s",
-           err.text);
-    is_text(step("first").error.text, "", "after all that a step is possible");
-    end();
-    begin(MLP, SGD, "");
-    like(step("first").error.text, "one objective, without a name, and not \"first\"",
+    is_int(pl_loop_set_gradients(loop, "first", &nameless, 1, program_take, &a, &err),
+           PL_EINVAL, "or without a name: %s", err.text);
+    is_int(pl_loop_set_gradients(loop, "first", NULL, -1, program_take, &a, &err),
+           PL_EINVAL, "or a negative number of them: %s", err.text);
+    is_int(pl_loop_step(NULL, "first", program_take, &a, &err), PL_EINVAL,
+           "or no loop: %s", err.text);
+    is_text(program_step("first").error.text, "", "after all that a step is possible");
+    program_end();
+    program_begin(MLP, SGD, "");
+    like(program_step("first").error.text,
+         "one objective, without a name, and not \"first\"",
          "a module without objectives has no names");
-    end();
-    begin(MLP, SGD, "\"accumulate_grad_batches\": 2");
-    train(0, BATCH);
-    like(backward(NULL, 0, BATCH).error.text, "1 of 2 batches of a step",
+    program_end();
+    program_begin(MLP, SGD, "\"accumulate_grad_batches\": 2");
+    program_train(0, BATCH);
+    like(program_backward(NULL, 0, BATCH).error.text, "1 of 2 batches of a step",
          "in the middle of an automatic step");
-    end();
+    program_end();
 }
 
 static void a_step_that_is_not_finite_drops_its_gradients_alone(void)
 {
     const float good = x[0][0];
-    if (!begin(PAIR("1"), BOTH, ""))
+    if (!program_begin(PAIR("1"), BOTH, ""))
         return;
-    backward("second", BATCH, BATCH);
+    program_backward("second", BATCH, BATCH);
     x[0][0] = NAN;
-    backward("first", 0, BATCH);
+    program_backward("first", 0, BATCH);
     x[0][0] = good;
-    like(step("first").error.text, "step 1: first: the loss is not finite",
+    like(program_step("first").error.text, "step 1: first: the loss is not finite",
          "the step fails");
-    like(step("first").error.text, "no gradients", "and its gradients are gone");
-    const answer_t other = step("second");
+    like(program_step("first").error.text, "no gradients", "and its gradients are gone");
+    const answer_t other = program_step("second");
     is_text(other.error.text, "", "those of the other objective are not");
     is_int((long)other.step, 1, "and make a step");
-    end();
-    begin(PAIR("1"), BOTH, "\"nan_policy\": \"skip\"");
+    program_end();
+    program_begin(PAIR("1"), BOTH, "\"nan_policy\": \"skip\"");
     x[0][0] = NAN;
-    backward("first", 0, BATCH);
+    program_backward("first", 0, BATCH);
     x[0][0] = good;
-    is_int((long)step("first").step, 1, "a skipped step counts");
-    like(step("first").error.text, "no gradients", "and has used up its gradients");
-    end();
+    is_int((long)program_step("first").step, 1, "a skipped step counts");
+    like(program_step("first").error.text, "no gradients",
+         "and has used up its gradients");
+    program_end();
 }
 
 /* Several requests are under way when one of them fails: those behind it are sent
  * again. */
 static void requests_behind_a_failed_step_are_made(void)
 {
-    const pl_arrays_t samples = batch(0, BATCH);
+    const pl_arrays_t samples = program_batch(0, BATCH);
     const float good = x[0][0];
     answer_t a[6] = {{0}};
-    if (!begin(PAIR("1"), BOTH, ""))
+    if (!program_begin(PAIR("1"), BOTH, ""))
         return;
-    backward("second", BATCH, BATCH);
+    program_backward("second", BATCH, BATCH);
     x[0][0] = NAN;
-    pl_loop_backward(loop, "first", &samples, take, &a[0], &err);
+    pl_loop_backward(loop, "first", &samples, program_take, &a[0], &err);
     x[0][0] = good;
-    pl_loop_step(loop, "first", take, &a[1], &err);
-    pl_loop_step(loop, "second", take, &a[2], &err);
-    pl_loop_backward(loop, "first", &samples, take, &a[3], &err);
-    pl_loop_backward(loop, "first", &samples, take, &a[4], &err);
-    pl_loop_step(loop, "first", take, &a[5], &err);
-    answered(PL_OK, &a[5]);
+    pl_loop_step(loop, "first", program_take, &a[1], &err);
+    pl_loop_step(loop, "second", program_take, &a[2], &err);
+    pl_loop_backward(loop, "first", &samples, program_take, &a[3], &err);
+    pl_loop_backward(loop, "first", &samples, program_take, &a[4], &err);
+    pl_loop_step(loop, "first", program_take, &a[5], &err);
+    program_wait(PL_OK, &a[5]);
     is_int(a[1].error.code, PL_ENAN, "the step fails: %s", a[1].error.text);
     for (int k = 2; k < 6; k++)
         is_text(a[k].error.text, "", "request %d is made", k);
     is_int((long)a[2].step, 1, "the other objective's step is the first");
     is_int((long)a[5].step, 1, "and so is this one's");
-    end();
+    program_end();
 }
 
 int main(void)
 {
     const pl_registration_t components[] = {{"module", &pair}, PL_REGISTRATIONS_END};
     rig_init(components);
-    for (int k = 0; k < SAMPLES; k++)
-        rig_sample(k, x[k], &y[k]);
     run(steps_of_the_program_give_the_bits_of_automatic_ones);
     run(objectives_are_stepped_one_by_one);
     run(an_objective_may_be_stepped_less_often);

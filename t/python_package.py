@@ -498,6 +498,30 @@ def a_program_takes_the_steps_itself():
         like("not by others", str(raised(wrong.wait, pl.Error)), "has shape")
 
 
+class Steps(pl.Callback):
+    def __init__(self):
+        self.seen = []
+
+    def on_train_batch_end(self, event, request):
+        self.seen.append(event.global_step)
+        if event.global_step == 3:
+            request.stop, request.reason = True, b"three are enough"
+
+
+def callbacks_of_a_loop_act_after_steps():
+    steps, options = Steps(), {"batch_size": 40, **common}
+    with pl.Loop(net(classes=2), callbacks=[steps], **options) as loop:
+        for batch in batches()[:3]:
+            loop.train(batch).wait()
+        refused = raised(loop.train(batch).wait, pl.Error)
+        like("a stop is the reason of the next error", str(refused), "three are enough")
+    ok("each step is seen", steps.seen == [1, 2, 3])
+    wrong = raised(lambda: pl.Loop(net(classes=2), callbacks=[Steps], **options), TypeError)
+    like("a class is no callback", str(wrong), "Steps is a class", "callbacks=[Steps()]")
+    like("a function is no module", str(raised(lambda: pl.Trainer(lambda g: None), TypeError)), "@pl.module")
+    like("losses are not added", str(raised(lambda: pl.Metric(None, 0) + 1, TypeError)), "g.pair(sum, weight)")
+
+
 def a_step_that_fails_is_reported():
     bad = np.full((4, 2), np.nan, np.float32), y[:4]
     options = {"batch_size": 40, **common}
@@ -633,6 +657,7 @@ a_program_drives_its_own_loop()
 tasks_wait_for_one_loop_together()
 a_loop_equals_a_run_and_resumes()
 a_program_takes_the_steps_itself()
+callbacks_of_a_loop_act_after_steps()
 a_step_that_fails_is_reported()
 ranks_are_processes_without_python_in_their_loop()
 each_rank_of_a_launched_program_sends_its_own_batches()

@@ -126,6 +126,30 @@ static int hosted_add(callbacks_t *callbacks, const pl_options_t *options,
     return code;
 }
 
+/* A manual loop has steps, but no epochs, validations or tests. */
+static int manual_check(const pl_job_t *job, const hosted_t *hosted, int listed,
+                        pl_error_t *err)
+{
+    const pl_callback_ops_t *ops = ops_of(hosted);
+    const bool steps = ops->points & PL_AT(TRAIN_BATCH_END) && hosted->every_n_steps;
+    char path[32];
+    snprintf(path, sizeof path, "callbacks.%d", listed);
+    for (int k = 0; k < PL_HOOK_COUNT && !steps; k++)
+        if (ops->points >> k & 1 && k != PL_HOOK_FIT_START && k != PL_HOOK_FIT_END
+            && k != PL_HOOK_TRAIN_BATCH_END)
+            return pl_options_fail(err, PL_EINVAL, job->options, path,
+                                   "callback \"%s\" acts at the hook %s, and a manual "
+                                   "loop has steps alone: set its interval in steps, or "
+                                   "do its work in the program",
+                                   ops->name, hook_names[k]);
+    if (ops->requests & PL_MAY_SAVE && !job->enable_checkpointing)
+        return pl_options_fail(err, PL_EINVAL, job->options, path,
+                               "callback \"%s\" saves checkpoints, and this loop has no "
+                               "run directory: open it with `enable_checkpointing` set",
+                               ops->name);
+    return PL_OK;
+}
+
 static int callbacks_on_start(void *self, pl_call_t *call, const pl_body_t *body,
                               pl_error_t *err)
 {
@@ -166,6 +190,9 @@ static int callbacks_on_start(void *self, pl_call_t *call, const pl_body_t *body
             return callback_fail(hosted, "in start()", &why, err);
         const int64_t steps = ops->every_n_steps ? ops->every_n_steps(callback) : 1;
         hosted->every_n_steps = steps < 0 ? 1 : steps;
+        if (job->manual_signature && k < listed
+            && manual_check(job, hosted, k, err) != PL_OK)
+            return err->code;
     }
     pl_actor_ready(self);
     return PL_OK;

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/options.h"
 #include "base/run.h"
 
 static const int64_t REPORT_EVERY = PL_SECOND / 10;
@@ -29,12 +30,15 @@ static void item_free(pl_manual_item_t *item)
 {
     pl_object_unref(item->weights);
     pl_free(item->name);
+    pl_free(item->drop);
+    pl_free(item->callbacks);
     pl_free(item);
 }
 
 static void item_fail(pl_manual_item_t *item, const pl_error_t *error)
 {
-    pl_call_fail(item->call, error);
+    if (item->call)
+        pl_call_fail(item->call, error);
     item_free(item);
 }
 
@@ -133,7 +137,7 @@ static void manual_exported(void *self, const pl_answer_t *answer)
         pl_manual_fail(o, &err);
 }
 
-static void manual_synchronized(void *self, const pl_answer_t *answer)
+static void manual_called_back(void *self, const pl_answer_t *answer)
 {
     pl_manual_t *o = self;
     const pl_how_t how = {.on_answer = manual_exported};
@@ -143,6 +147,15 @@ static void manual_synchronized(void *self, const pl_answer_t *answer)
     if (o->run && (!answer || answer->kind == PL_ANSWER_REPLY)
         && !pl_call_export_weights(o, o->strategy, &(pl_export_weights_t){0}, how, &err))
         pl_manual_fail(o, &err);
+}
+
+static void manual_synchronized(void *self, const pl_answer_t *answer)
+{
+    pl_manual_t *o = self;
+    if (answer && answer->kind == PL_ANSWER_ERROR)
+        pl_manual_fail(o, answer->error);
+    if (o->run && (!answer || answer->kind == PL_ANSWER_REPLY))
+        pl_manual_end_callbacks(o, manual_called_back);
 }
 
 static void manual_finish(pl_manual_t *o)
@@ -297,6 +310,7 @@ static void item_send(pl_manual_t *o, pl_manual_item_t *item)
     if (trains) {
         o->rested_at = 0;
         pl_manual_placed(o, item);
+        o->held = item->step_due && pl_manual_holds(o, o->sent_steps);
     }
     o->pending++;
     list_push(&o->out, item);
@@ -307,7 +321,9 @@ static void item_send(pl_manual_t *o, pl_manual_item_t *item)
  * sent again. */
 static void manual_continue(pl_manual_t *o)
 {
-    while (o->run && !o->busy && !(o->broken && o->pending)) {
+    if (o->run && !o->busy && o->held && !o->pending && !o->broken)
+        pl_manual_call_back(o);
+    while (o->run && !o->busy && (!o->held || o->broken) && !(o->broken && o->pending)) {
         pl_manual_item_t *item = o->waiting.first;
         if (o->broken) {
             o->broken = false;
@@ -523,6 +539,8 @@ static int manual_start(void *self, pl_call_t *call, const pl_body_t *body,
     o->logger = pl_peer(self, "logger");
     o->has_peers = !pl_is_nobody(pl_peer(self, "coordinator"))
                    && pl_request_ranks(job) > 1;
+    pl_hooks_init(&o->hooks, o);
+    o->has_callbacks = pl_options_count(job->options, "callbacks") > 0;
     o->may_skip = o->options->nan_policy == PL_NAN_SKIP;
     o->lr_factor = 1;
     o->waiting.last = &o->waiting.first;
@@ -546,6 +564,7 @@ static void manual_release(void *self)
         pl_metrics_release(&o->metrics[k]);
     pl_metrics_release(&o->since_report);
     json_decref(o->newest);
+    pl_hooks_release(&o->hooks);
     pl_object_unref(o->outcome);
     pl_object_unref(o->signature);
     pl_object_unref(o->next_signature);

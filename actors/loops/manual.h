@@ -4,6 +4,8 @@
 
 #include <jansson.h>
 
+#include "actors/intervals.h"
+#include "actors/loops/hooks.h"
 #include "actors/loops/metrics.h"
 #include "actors/loops/loops.h"
 #include "actors/loops/watchdog.h"
@@ -15,6 +17,8 @@ typedef struct pl_manual_item {
     struct pl_manual_item *next;
     pl_call_t *call;                                   /* [it has failed with the loop] */
     char *name;                                        /* of the save  [NULL: none] */
+    char *drop;                             /* checkpoints to remove then  [NULL: none] */
+    char *callbacks;                         /* state of the callbacks  [NULL: none] */
     bool exchanges;
     pl_exchange_t exchange;                         /* what it refers to is the call's */
     int objective;                   /* 1 + index: of the module's objectives, the one
@@ -57,6 +61,11 @@ typedef struct pl_manual {
     pl_metrics_t since_report;                      /* training since the newest report */
     bool named[PL_PREDICT + 1];
     json_t *newest;                                         /* metrics by name */
+    pl_hooks_t hooks;                                       /* of the callbacks */
+    bool has_callbacks;                                     /* the run lists some */
+    pl_intervals_t halts, looks;                            /* steps at which they act */
+    bool held;                       /* nothing is sent: callbacks act after this step */
+    char stop_reason[256];           /* why it trains no more  [""] */
 
     pl_manual_list_t waiting, again, out;          /* to send; to send again; in flight */
     pl_stage_t stage;                              /* of the batches in flight */
@@ -113,6 +122,18 @@ bool pl_manual_accumulates(const pl_manual_t *o, const pl_manual_item_t *item);
 /* Reads or sets the gradients of an objective.  Ends with pl_manual_over(). */
 void pl_manual_see(pl_manual_t *o, pl_manual_item_t *item);
 
+/* ---- manual_callbacks.c ---- */
+
+/* Before the first batch: which steps callbacks act at, and the hook of the start.  Ends
+ * with the loop ready. */
+void pl_manual_begin_callbacks(pl_manual_t *o);
+/* A step was sent: whether nothing follows it until callbacks have acted. */
+bool pl_manual_holds(const pl_manual_t *o, uint64_t step);
+/* The hook after a step.  Ends with pl_manual_idle(). */
+void pl_manual_call_back(pl_manual_t *o);
+/* The hook of the end; then() gets its answer. */
+void pl_manual_end_callbacks(pl_manual_t *o, pl_on_answer_t then);
+
 /* ---- manual_alone.c: what is done while no batch is in flight ---- */
 
 bool pl_manual_has_plan(const pl_manual_t *o, const pl_manual_item_t *item);
@@ -120,6 +141,8 @@ bool pl_manual_has_plan(const pl_manual_t *o, const pl_manual_item_t *item);
  * that failed.  Ends with pl_manual_idle(). */
 void pl_manual_set_signature(pl_manual_t *o, const pl_manual_item_t *item);
 /* Asks for the names of a stage's metrics.  Ends with pl_manual_idle(). */
+/* The loop takes batches from now on. */
+void pl_manual_ready(pl_manual_t *o);
 uint64_t pl_manual_query_names(pl_manual_t *o, pl_stage_t stage, pl_error_t *err);
 /* Before weights are read on all ranks, for an item that saves or, NULL, for the end: all
  * ranks come here, and what each has of the state is where it is read.  then() gets an

@@ -41,7 +41,15 @@ bool pl_manual_has_plan(const pl_manual_t *o, const pl_manual_item_t *item)
     return false;
 }
 
-/* With the names of training the loop is ready for batches. */
+void pl_manual_ready(pl_manual_t *o)
+{
+    pl_progress_run(o->run, &(pl_run_progress_t){.event = PL_RUN_EVENT_READY,
+                                                 .global_step = o->global_step,
+                                                 .metrics = ""});
+    pl_manual_idle(o);
+}
+
+/* With the names of training, and the start of callbacks, the loop is ready. */
 static void names_answered(void *self, const pl_answer_t *answer)
 {
     pl_manual_t *o = self;
@@ -55,9 +63,11 @@ static void names_answered(void *self, const pl_answer_t *answer)
     o->named[o->names_stage] = true;
     if (o->names_stage == PL_TRAIN) {
         pl_metrics_name(&o->since_report, prefix, names);
-        pl_progress_run(o->run, &(pl_run_progress_t){.event = PL_RUN_EVENT_READY,
-                                                     .global_step = o->global_step,
-                                                     .metrics = ""});
+        if (o->has_callbacks)
+            pl_manual_begin_callbacks(o);
+        else
+            pl_manual_ready(o);
+        return;
     }
     pl_manual_idle(o);
 }
@@ -214,10 +224,11 @@ static void checkpoint_send(pl_manual_t *o, pl_manual_item_t *item, const char *
                                       .global_step = item->step,
                                       .serial = ++o->serial,
                                       .names = item->name,
-                                      .drop = "",
+                                      .drop = item->drop ? item->drop : "",
                                       .metrics = metrics,
                                       .progress = progress,
-                                      .callbacks = "",
+                                      .callbacks = item->callbacks ? item->callbacks
+                                                                   : "",
                                       .loggers = loggers};
     const pl_how_t how = {.on_answer = checkpoint_saved,
                           .context = item,
@@ -242,19 +253,37 @@ static void loggers_reported(void *self, const pl_answer_t *answer)
         checkpoint_send(self, answer->context, "");
 }
 
+static void loggers_query(pl_manual_t *o, pl_manual_item_t *item)
+{
+    const pl_how_t how = {.on_answer = loggers_reported, .context = item};
+    if (pl_is_nobody(o->logger)
+        || !pl_call_get_state(o, o->logger, &(pl_get_state_t){0}, how, NULL))
+        checkpoint_send(o, item, "");
+}
+
+static void callbacks_reported(void *self, const pl_answer_t *answer)
+{
+    pl_manual_t *o = self;
+    pl_manual_item_t *item = answer->context;
+    if (answer->kind == PL_ANSWER_REPLY)
+        item->callbacks = pl_strdup(answer->body->get_state_reply.state);
+    if (answer->kind == PL_ANSWER_REPLY || answer->kind == PL_ANSWER_ERROR)
+        loggers_query(o, item);
+}
+
 static void exported(void *self, const pl_answer_t *answer)
 {
     pl_manual_t *o = self;
     pl_manual_item_t *item = answer->context;
-    const pl_how_t how = {.on_answer = loggers_reported, .context = item};
+    const pl_how_t how = {.on_answer = callbacks_reported, .context = item};
     if (answer->kind == PL_ANSWER_ERROR) {
         pl_manual_saved(o, item, answer->error);
         pl_manual_idle(o);
     } else if (answer->kind == PL_ANSWER_REPLY) {
         item->weights = pl_object_ref(answer->body->export_weights_reply.weights);
-        if (pl_is_nobody(o->logger)
-            || !pl_call_get_state(o, o->logger, &(pl_get_state_t){0}, how, NULL))
-            checkpoint_send(o, item, "");
+        if (!o->has_callbacks || pl_is_nobody(o->hooks.callback)
+            || !pl_call_get_state(o, o->hooks.callback, &(pl_get_state_t){0}, how, NULL))
+            loggers_query(o, item);
     }
 }
 

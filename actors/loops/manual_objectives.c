@@ -38,6 +38,8 @@ static int whole_place(const pl_manual_t *o, pl_manual_item_t *item,
 int pl_manual_place(const pl_manual_t *o, pl_manual_item_t *item, pl_train_batch_t *msg,
                     pl_error_t *err)
 {
+    if (*o->stop_reason)
+        return pl_fail(err, PL_ESTATE, "the loop trains no more: %s", o->stop_reason);
     if (!item->objective)
         return whole_place(o, item, msg, err);
     const pl_manual_objective_t *of = &o->objective[item->objective - 1];
@@ -101,6 +103,7 @@ void pl_manual_trained(pl_manual_t *o, const pl_manual_item_t *item, bool failed
 
 void pl_manual_rewind(pl_manual_t *o)
 {
+    o->held = false;
     o->micro_batch = 0;
     o->sent_steps = o->global_step;
     for (int k = 0; k < PL_OBJECTIVES; k++)

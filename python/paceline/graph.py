@@ -46,6 +46,12 @@ class Metric:
     def __init__(self, graph: "Graph", number: int) -> None:
         self.graph, self.number = graph, number
 
+    def _unadded(self, _other: Any) -> Any:
+        raise TypeError("a loss is a sum and a weight, so losses have no + and *: combine the values of the samples, as "
+                        "nodes, before, and pass their sum and their number: g.loss(g.pair(sum, weight))")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _unadded
+
 
 class Node:
     """A value of a graph. shape: a tuple; sizes that depend on the batch are -1. dtype: "float32", "int32", …"""

@@ -89,8 +89,6 @@ class Loop:
     def __init__(self, module: Any, *, depth: int = 8, checkpoints: bool = False,
                  resume: Union[str, Path, None] = None, **options: Any) -> None:
         self._trainer = Trainer(module, **options)
-        if self._trainer.callbacks:
-            raise Error("PL_EUNSUPPORTED", "a manual loop has no callbacks: act between its calls")
         self._spec = interface.pl_loop_spec_t(enable_checkpointing=checkpoints, depth=depth,
                                               resume=os.fsencode(resume) if resume else None)
         self._depth, self._loop, self._options = depth, None, None

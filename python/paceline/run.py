@@ -387,6 +387,12 @@ class Trainer:
                  averaging: Any = None, callbacks: Sequence[Any] = (),
                  loggers: Optional[Sequence[Any]] = None, progress: Any = None, weights: Any = None,
                  **options: Any) -> None:
+        if callable(module) and not isinstance(module, Module):
+            raise TypeError(f"{getattr(module, '__name__', module)} is no module: write @pl.module above the function "
+                            "that describes the graph")
+        for each in callbacks:
+            if isinstance(each, type):
+                raise TypeError(f"{each.__name__} is a class: pass an object of it, callbacks=[{each.__name__}()]")
         self.module, self._weights = module, weights
         self.callbacks = [each for each in callbacks if isinstance(each, Callback)]
         self.progress = ProgressLine.if_seen() if progress is None else \
