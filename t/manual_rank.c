@@ -338,7 +338,8 @@ int main(int argc, char **argv)
         "\"step_timeout\": %s, \"accelerator\": {\"name\": \"cpu\", \"threads\": 1}"
         "%s%s}}",
         two ? "\"pair\"" : "{\"name\": \"mlp\", \"hidden\": [7], \"classes\": 3}",
-        getenv("CALLBACKS") ? getenv("CALLBACKS") : "", ROWS / ranks + (getenv("UNEVEN") ? ROWS / 2 : 0), argv[1],
+        getenv("CALLBACKS") ? getenv("CALLBACKS") : "",
+        ROWS / ranks + (getenv("UNEVEN") ? ROWS / 2 : 0), argv[1],
         !strcmp(argv[2], "less") || !strcmp(argv[2], "order") ? "5" : "60",
         argc > 3 && !resumes ? ", " : "", argc > 3 && !resumes ? argv[3] : "");
     engine = pl_engine_new(NULL, &err);
