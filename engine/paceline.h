@@ -1476,6 +1476,26 @@ PL_API pl_node_t pl_pixel_unshuffle(pl_graph_t *g, pl_node_t x, int64_t r);
  * result has the letters that occur once, in alphabetical order. A size of 1 matches any
  * size, as in torch.einsum; a letter occurs once in each tensor. */
 PL_API pl_node_t pl_einsum(pl_graph_t *g, const char *equation, pl_node_t a, pl_node_t b);
+/* Ranks within a step: each has a part of the batch. Forward and backward wait there
+ * until all ranks have come, in training and when evaluating; so all ranks must describe
+ * the same. With one rank the functions return x and cost nothing. The strategies ddp and
+ * zero1 support them. The others fail with PL_EUNSUPPORTED, and so does a batch that one
+ * rank evaluates alone.
+ *
+ * The rank that describes the graph, from 0; the number of ranks. */
+PL_API int pl_graph_rank(pl_graph_t *g);
+PL_API int pl_graph_world_size(pl_graph_t *g);
+/* The rows of all ranks: x [rows, ...] float32 -> [world_size * most, ...], in the order
+ * of ranks. `most` is the number of rows of x with a full batch: rows, or more if this
+ * batch is a smaller last one. Zeros fill the place of missing rows; a gathered column of
+ * ones shows which rows are real. Row i of this rank is pl_graph_rank() * most + i. The
+ * gradient is this rank's rows of the sum of the gradients over ranks, as in
+ * torch.distributed.nn.functional. */
+PL_API pl_node_t pl_all_gather(pl_graph_t *g, pl_node_t x);
+/* PL_LOOP_SUM or PL_LOOP_MEAN over ranks of x, float32, of a shape that does not depend
+ * on the batch. A rank without samples adds zeros, and the mean divides by the number of
+ * ranks. The gradient is the same of the ranks' gradients. */
+PL_API pl_node_t pl_all_reduce(pl_graph_t *g, pl_node_t x, pl_loop_reduction_t reduction);
 /* Matrix product. a [..., M, K] (or [..., K, M] if transpose_a), b [..., K, N] (or [...,
  * N, K] if transpose_b); leading axes broadcast. */
 PL_API pl_node_t pl_matmul(pl_graph_t *g, pl_node_t a, pl_node_t b, bool transpose_a,
@@ -1715,6 +1735,15 @@ PL_API pl_loss_t pl_cosine_embedding(pl_graph_t *g, pl_node_t a, pl_node_t b,
 /* max(0, |anchor - positive| - |anchor - negative| + margin) of rows [..., C]. */
 PL_API pl_loss_t pl_triplet(pl_graph_t *g, pl_node_t anchor, pl_node_t positive,
                             pl_node_t negative, double margin);
+
+/* InfoNCE of pairs of rows a[i], b[i] [rows, C], as in CLIP (Radford et al., arXiv
+ * 2103.00020). Logits are cosines of rows / temperature, a scalar node such as
+ * pl_scalar(g, 0.07) or a parameter. The loss is the mean of two cross entropies: each a
+ * against the b of all rows, and each b against the a of all rows. With several ranks
+ * these are the rows of all ranks, by pl_all_gather(): loss and gradients are those of
+ * one rank with the whole batch. */
+PL_API pl_loss_t pl_info_nce(pl_graph_t *g, pl_node_t a, pl_node_t b,
+                             pl_node_t temperature);
 
 /* Metrics for pl_log(). Those of classes take logits [..., C] and targets [...] int32 or
  * int64; the prediction is the class with the first largest logit. Those that count each

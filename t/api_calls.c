@@ -334,7 +334,7 @@ static pl_node_t draw_shapes(void)
     const int64_t sizes[] = {any_size(), any_size(), any_size(), any_size(),
                              any_size(), any_size(), any_size(), any_size()};
     pl_node_t parts[8] = {a()}, places = node[0];
-    switch (drawn_below(38)) {
+    switch (drawn_below(41)) {
     case 13:
         return pl_slice_step(g, a(), drawn_int(), drawn_int64(), drawn_int64(),
                              drawn_int64());
@@ -370,6 +370,10 @@ static pl_node_t draw_shapes(void)
     case 10: return pl_log_softmax(g, a(), drawn_int());
     case 11: return pl_var(g, a(), given, count, drawn_int64(), drawn_one_in(2));
     case 12: return pl_cosine_similarity(g, a(), a(), drawn_int());
+    case 38: return pl_all_gather(g, a());
+    case 39: return pl_all_reduce(g, a(), (pl_loop_reduction_t)drawn_below(5));
+    case 40:
+        return pl_scalar(g, pl_graph_rank(g) + (double)pl_graph_world_size(g));
     case 0: return pl_sum(g, a(), given, count, drawn_one_in(2));
     case 1: return pl_mean(g, a(), given, count, drawn_one_in(2));
     case 2: return pl_max(g, a(), drawn_int(), drawn_one_in(2));
@@ -565,7 +569,8 @@ static void draw_metric(void)
     const pl_cross_entropy_options_t *given = drawn_one_in(2) ? NULL : &entropy;
     const pl_bce_options_t bce = {.positive_weights = drawn_one_in(2) ? NULL : &w,
                                   .weights = drawn_one_in(2) ? NULL : &w};
-    switch (drawn_below(44)) {
+    switch (drawn_below(45)) {
+    case 44: m = pl_info_nce(g, a(), a(), a()); break;
     case 24: m = pl_nll(g, a(), a(), given); break;
     case 17: m = pl_l1(g, a(), a()); break;
     case 18: m = pl_huber(g, a(), a(), drawn_double()); break;

@@ -157,6 +157,11 @@ static const gpu_run_t runs[] = {
      .by = "zero1",
      .strategy = SMALL,
      .module = "\"normed\""},
+    {.name = "rows of all ranks, batches without samples, small buckets",
+     .trainer = "\"devices\": 3, \"depth\": 3",
+     .strategy = SMALL,
+     .module = "\"pairs\"",
+     .data = "\"batch_size\": 13, \"val_split\": 0.3"},
 };
 
 #define COUNT(array) (sizeof array / sizeof *array)
@@ -419,6 +424,7 @@ static const pl_registration_t components[] = {{"accelerator", &emulated_acceler
                                                {"strategy", &gpu_ranks_reading},
                                                {"module", &gpu_ranks_pair},
                                                {"module", &gpu_ranks_spaced},
+                                               {"module", &gpu_ranks_pairs},
                                                {"module", &rig_normed},
                                                PL_REGISTRATIONS_END};
 

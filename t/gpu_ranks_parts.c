@@ -196,6 +196,18 @@ const pl_module_ops_t gpu_ranks_spaced = {.name = "spaced",
                                           .size = 1,
                                           .step = spaced_step};
 
+/* ---- Rows that find each other among those of all ranks ---- */
+
+static void pairs_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    const pl_node_t x = pl_flatten(g, pl_input(g, "x"), 1);
+    pl_loss(g, pl_info_nce(g, pl_linear(g, "a", x, 8),
+                           pl_tanh(g, pl_linear(g, "b", x, 8)), pl_scalar(g, 0.5)));
+}
+
+const pl_module_ops_t gpu_ranks_pairs = {.name = "pairs", .size = 1, .step = pairs_step};
+
 /* ---- A strategy that reads gradients ---- */
 
 static void read_take(pl_ddp_t *ddp, const pl_replica_sums_t *sums,

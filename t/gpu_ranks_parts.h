@@ -55,6 +55,7 @@ extern const pl_module_ops_t gpu_ranks_pair, gpu_ranks_zip, gpu_ranks_wide,
     gpu_ranks_wide_zip;
 
 /* "spaced": a batch norm for which one sample is enough. */
+extern const pl_module_ops_t gpu_ranks_pairs;
 extern const pl_module_ops_t gpu_ranks_spaced;
 
 /* "reading": ddp whose code reads gradients. */

@@ -918,6 +918,36 @@ static pl_node_t build_triplet(pl_graph_t *g, const operator_case_t *c)
                    pl_triplet(g, param(g, c, 0), param(g, c, 1), param(g, c, 2), c->p));
 }
 
+/* arg: the number of ranks and this one, whose batch is the only one; p: temperature. The
+ * third parameter, if there is one, is a temperature to multiply by. */
+static pl_node_t build_info_nce(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_node_t temperature = pl_scalar(g, c->p);
+    g->ranks = c->arg[0] ? (int)c->arg[0] : 1;
+    g->rank = (int)c->arg[1];
+    if (c->params > 2)
+        temperature = pl_exp(g, param(g, c, 2));
+    return mean_of(g, pl_info_nce(g, param(g, c, 0), param(g, c, 1), temperature));
+}
+
+/* The middle one of three ranks. p: a full batch has so many times the rows. */
+static pl_node_t build_all_gather(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_node_t x = param(g, c, 0);
+    g->ranks = 3;
+    g->rank = 1;
+    g->batch_max = g->batch_size * (int64_t)fmax(c->p, 1);
+    return pl_mul(g, pl_all_gather(g, x), pl_all_gather(g, pl_tanh(g, x)));
+}
+
+/* The sum is a factor of its summand, which must still be there. */
+static pl_node_t build_all_reduce(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_node_t x = pl_tanh(g, param(g, c, 0));
+    g->ranks = 2;
+    return pl_mul(g, pl_all_reduce(g, x, c->p ? PL_LOOP_MEAN : PL_LOOP_SUM), x);
+}
+
 /* p: the factor. */
 static pl_node_t build_gate(pl_graph_t *g, const operator_case_t *c)
 {
@@ -1540,6 +1570,15 @@ const operator_case_t operator_cases[] = {
      .high = 4},
     {CASE("kl", kl, 2, S(6, 3), S(6, 3)), .low = -2, .high = 2},
     {CASE("cosine_embedding", cosine_embedding, 2, S(5, 7), S(5, 7)), .p = 0.1},
+    {CASE("info_nce", info_nce, 2, S(5, 7), S(5, 7)), .p = 0.1},
+    {CASE("info_nce, of three ranks", info_nce, 2, S(5, 7), S(5, 7)), .p = 0.1,
+     .arg = {3, 1}},
+    {CASE("info_nce, a parameter as temperature", info_nce, 3, S(4, 3), S(4, 3), SCALAR),
+     .arg = {2, 1}},
+    {CASE("all_gather", all_gather, 1, S(4, 3))},
+    {CASE("all_gather, smaller batch, images", all_gather, 1, S(4, 2, 8)), .p = 2},
+    {CASE("all_reduce, sum", all_reduce, 1, S(3, 5))},
+    {CASE("all_reduce, mean", all_reduce, 1, S(37)), .p = 1},
     {CASE("triplet", triplet, 3, S(5, 7), S(5, 7), S(5, 7)), .p = 2},
     {CASE("mse, weights", weighted_mse, 2, S(3, 4), S(3, 4))},
     {CASE("a user's operator", gate, 2, S(3, 5), S(5)), .p = 1.5},

@@ -376,6 +376,7 @@ static void lower_op(lowering_t *l, const pl_op_t *op)
                              op->attr.step[op->attr.axis]);
         l->plain[op->output[0]] = add_move(l, op, &view);
         break;
+    case PL_OP_across: l->plain[op->output[0]] = l->plain[op->input[0]]; break;
     case PL_OP_reshape:
         l->plain[op->output[0]] = add_reshape(l, op, l->plain[op->input[0]],
                                               l->from->value[op->output[0]].shape);

@@ -178,8 +178,9 @@ int pl_reference_check(const pl_graph_t *g, pl_error_t *err)
 {
     for (int i = 0; i < g->op_count; i++) {
         const pl_op_t *op = &g->op[i];
-        const bool own = op->code == PL_OP_reshape || op->code == PL_OP_assign
-                         || op->code == PL_OP_guard || op->code == PL_OP_collective;
+        const bool own = op->code == PL_OP_reshape || op->code == PL_OP_across
+                         || op->code == PL_OP_assign || op->code == PL_OP_guard
+                         || op->code == PL_OP_collective;
         if (op->code == PL_OP_apply && !pl_op_kernel(op, PL_REFERENCE, err))
             return PL_EUNSUPPORTED;
         if (!own && !kernel_of(op->code))
@@ -279,6 +280,7 @@ static int run_continue(interpreter_t *in, pl_error_t *err)
             replay->collective = in->waits ? 1 + op->attr.axis : 0;
             break;
         case PL_OP_guard: code = op_guard(in, op, &stops, err); break;
+        case PL_OP_across:
         case PL_OP_reshape: in->value[op->output[0]] = in->value[op->input[0]]; break;
         case PL_OP_assign:
             if (in->plan && in->plan->done[i])

@@ -36,7 +36,8 @@ static bool is_hidden(const operator_form_t *form)
     const char *end = strstr(form->name, "_grad");
     return !form->arguments
            && (form->kind == PL_KIND_element || form->kind == PL_KIND_effect
-               || form->kind == PL_KIND_user || (end && (!end[5] || end[5] == '_')));
+               || form->kind == PL_KIND_user || form->kind == PL_KIND_ranks
+               || (end && (!end[5] || end[5] == '_')));
 }
 
 bool pl_operator_at(int k, pl_form_t *form)

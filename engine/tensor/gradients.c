@@ -226,8 +226,8 @@ static int backward_init(backward_t *b)
 /* A scaled backward starts as GradScaler's does, from factor / (loss weight *
  * micro-batches to a step): float16 gradients then have PyTorch's magnitude.  Float32
  * gradients leave it at once, as gradients of sum/nominal, so that those of batches and
- * ranks with other weights can be added.  Ranks that combine the moments of a batch norm
- * in backward need one scale for all of them. */
+ * ranks with other weights can be added.  Ranks that combine values in backward need one
+ * scale for all of them. */
 static void backward_scale(backward_t *b)
 {
     pl_graph_t *g = b->g;
@@ -239,7 +239,7 @@ static void backward_scale(backward_t *b)
     pl_node_t one = pl_scalar(g, 1), weight = pl_node_of(g->fetch[0].weight),
               factor = pl_region_view(g, PL_REGION_SCALING, PL_SCALING_FACTOR,
                                       pl_shape(0));
-    if (g->model->together)
+    if (g->collectives)
         weight = pl_scalar(g, b->nominal);
     pl_node_t has_weight = pl_emit(g, PL_OP_relu_grad, (pl_node_t[]){one, weight}, 2,
                                    NULL, NULL);

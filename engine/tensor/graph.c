@@ -32,6 +32,7 @@ const pl_rules_t *pl_rules_of(pl_opcode_t code)
         [PL_KIND_space] = pl_space_rules,         [PL_KIND_row] = pl_rows_rules,
         [PL_KIND_axis] = pl_axis_rules,           [PL_KIND_steps] = pl_steps_rules,
         [PL_KIND_type] = pl_types_rules,          [PL_KIND_user] = pl_user_rules,
+        [PL_KIND_ranks] = pl_ranks_rules,
         [PL_KIND_effect] = pl_effects_rules,
     };
     return &tables[pl_operators[code].kind][code];
@@ -70,6 +71,7 @@ pl_graph_t *pl_graph_new(struct pl_model *model, pl_stage_t stage,
     g->model = pl_model_ref(model);
     g->stage = stage;
     g->batch_size = batch_size;
+    g->ranks = 1;
     g->field_count = field_count;
     if (field_count)
         memcpy(g->field, fields, (size_t)field_count * sizeof *fields);

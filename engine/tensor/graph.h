@@ -54,6 +54,8 @@ typedef enum pl_scaling {
 /* The result of an in-graph collective on its piece of PL_REGION_COLLECTIVE. */
 typedef enum pl_graph_collective {
     PL_GRAPH_COLLECTIVE_SUM,                 /* the sum over ranks */
+    PL_GRAPH_COLLECTIVE_GATHER,              /* equal parts, one of each rank, each a
+                                                multiple of PL_REGION_ALIGN elements */
     PL_GRAPH_COLLECTIVE_MOMENTS,             /* the moments of the values of all ranks:
                                                 means of the channels, variances and, in
                                                 the first of PL_REGION_ALIGN elements, the
@@ -78,6 +80,7 @@ typedef enum pl_op_kind {
     PL_KIND_steps,
     PL_KIND_type,
     PL_KIND_user,
+    PL_KIND_ranks,
     PL_KIND_effect,
 } pl_op_kind_t;
 
@@ -254,6 +257,8 @@ struct pl_graph {
     pl_stage_t stage;
     int objective;                     /* training: the index of the module's objective */
     int64_t batch_size;                /* of this graph's inputs */
+    int rank, ranks;                   /* that have a part of each batch  [1]; ranks 0:
+                                          the strategy cannot wait within a step */
     int field_count;
     pl_field_t field[PL_FIELDS];                           /* the inputs for pl_input() */
     char scope[64];                                        /* "h.3." */
@@ -293,11 +298,11 @@ PL_API pl_node_t pl_region_view(pl_graph_t *g, pl_region_t region, int64_t offse
 PL_API pl_node_t pl_step_scalar(pl_graph_t *g, int slot);
 
 /* An in-graph collective: reserve a piece of PL_REGION_COLLECTIVE and assign the input to
- * it; after the collective the piece has the result: sums, or moments, if there are
- * running statistics.  operators_effects.c */
+ * it; after the collective the piece has the result. running: of moments  [NULL: of
+ * others].  operators_effects.c */
 PL_API int64_t pl_graph_collective_reserve(pl_graph_t *g, int64_t count);
-PL_API void pl_graph_collective(pl_graph_t *g, int64_t from, int64_t count,
-                                const pl_running_t *running);
+PL_API void pl_graph_collective(pl_graph_t *g, pl_graph_collective_t how, int64_t from,
+                                int64_t count, const pl_running_t *running);
 /* Updates running statistics with the moments from an element on, after their
  * collective.  layers.c */
 PL_API void pl_running_follow(pl_graph_t *g, int64_t from, const pl_running_t *running);

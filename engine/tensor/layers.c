@@ -253,7 +253,8 @@ static pl_node_t batch_norm_together(pl_graph_t *g, norm_t norm)
     pl_assign(g, m.mean, extra[0]);
     pl_assign(g, m.var, extra[1]);
     pl_assign(g, m.n, pl_scalar(g, norm.n));
-    pl_graph_collective(g, from, g->collective_elements - from, &running);
+    pl_graph_collective(g, PL_GRAPH_COLLECTIVE_MOMENTS, from,
+                        g->collective_elements - from, &running);
     pl_running_follow(g, from, &running);
     norm.input[3] = m.mean;
     norm.input[4] = m.var;

@@ -168,6 +168,51 @@ pl_loss_t pl_cosine_embedding(pl_graph_t *g, pl_node_t a, pl_node_t b, pl_node_t
                             pl_relu(g, pl_sub(g, cosine, pl_scalar(g, margin)))));
 }
 
+/* Both sides of all ranks come by one collective, next to a column of ones: where it has
+ * zeros a smaller batch has no rows, which no row can be taken for. */
+pl_loss_t pl_info_nce(pl_graph_t *g, pl_node_t a, pl_node_t b, pl_node_t temperature)
+{
+    const pl_shape_t shape = pl_shape_of(g, a), scalar = pl_shape_of(g, temperature);
+    pl_difference(g, "info_nce", a, b, NULL); /* of one shape */
+    if (!g->error.code && (shape.rank != 2 || scalar.rank))
+        pl_op_fail(g, "info_nce takes rows [rows, C] and a temperature [], got %s and %s",
+                   PL_TEXT_OF(shape), PL_TEXT_OF(scalar));
+    if (g->error.code)
+        return pl_pair(PL_NO_NODE, PL_NO_NODE);
+    const pl_value_t *given = &g->value[temperature.id];
+    if (given->source == PL_FROM_CONSTANT && !(given->constant > 0))
+        pl_op_fail(g, "info_nce takes a temperature larger than 0, got %g",
+                   given->constant);
+    const int64_t rows = shape.dim[0], width = shape.dim[1];
+    pl_node_t side[3] = {a, b, pl_broadcast_to(g, pl_scalar(g, 1), PL_SHAPE(rows, 1))};
+    for (int k = 0; k < 2; k++) {
+        const pl_node_t squares = pl_sum(g, pl_square(g, side[k]), (int[]){1}, 1, true);
+        side[k] = pl_mul(g, side[k],
+                         pl_rsqrt(g, pl_maximum(g, squares, pl_scalar(g, 1e-24))));
+    }
+    const bool is_alone = g->ranks == 1;
+    pl_node_t all[3] = {side[0], side[1]}, sums[2];
+    int64_t first = 0;
+    if (!is_alone) {
+        const pl_node_t gathered = pl_all_gather(g, pl_concat(g, side, 3, 1));
+        if (pl_split(g, gathered, 1, (int64_t[]){width, width, 1}, 3, all) != PL_OK)
+            return pl_pair(PL_NO_NODE, PL_NO_NODE);
+        const int64_t every = pl_dim(g, gathered, 0);
+        first = every / g->ranks * g->rank;
+        all[2] = pl_reshape(g, all[2], PL_SHAPE(1, every));
+    }
+    const pl_node_t targets = pl_cast(g, pl_arange(g, (double)first, 1, rows), PL_I32);
+    for (int k = 0; k < 2; k++) {
+        pl_node_t logits = pl_div(g, pl_matmul(g, side[k], all[1 - k], false, true),
+                                  temperature);
+        if (!is_alone)
+            logits = pl_where(g, all[2], logits, pl_scalar(g, -1e30));
+        sums[k] = pl_cross_entropy(g, logits, targets, NULL).sum;
+    }
+    return pl_pair(pl_scale(g, pl_add(g, sums[0], sums[1]), 0.5),
+                   pl_scalar(g, (double)rows));
+}
+
 /* PyTorch adds 1e-6 to each difference, so that equal rows have a gradient. */
 static pl_node_t distance(pl_graph_t *g, pl_node_t a, pl_node_t b)
 {

@@ -38,6 +38,7 @@ extern const pl_rules_t pl_axis_rules[PL_OPCODES];
 extern const pl_rules_t pl_steps_rules[PL_OPCODES];
 extern const pl_rules_t pl_types_rules[PL_OPCODES];
 extern const pl_rules_t pl_user_rules[PL_OPCODES];
+extern const pl_rules_t pl_ranks_rules[PL_OPCODES];
 extern const pl_rules_t pl_effects_rules[PL_OPCODES];
 
 const pl_rules_t *pl_rules_of(pl_opcode_t code);

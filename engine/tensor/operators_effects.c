@@ -48,16 +48,14 @@ int64_t pl_graph_collective_reserve(pl_graph_t *g, int64_t count)
     return from;
 }
 
-void pl_graph_collective(pl_graph_t *g, int64_t from, int64_t count,
-                         const pl_running_t *running)
+void pl_graph_collective(pl_graph_t *g, pl_graph_collective_t how, int64_t from,
+                         int64_t count, const pl_running_t *running)
 {
     const pl_node_t piece = pl_region_view(g, PL_REGION_COLLECTIVE, from,
                                            PL_SHAPE(count));
-    pl_attr_t attr = {.from = PL_GRAPH_COLLECTIVE_SUM, .axis = g->collectives++};
-    if (running) {
-        attr.from = PL_GRAPH_COLLECTIVE_MOMENTS;
+    pl_attr_t attr = {.from = how, .axis = g->collectives++};
+    if (running)
         attr.running = *running;
-    }
     pl_emit(g, PL_OP_collective, &piece, 1, &attr, NULL);
 }
 

@@ -122,7 +122,8 @@ static void gradient_batch_norm_with(pl_graph_t *g, const pl_op_t *op, pl_node_t
     inputs[7] = pl_node_of(op->input[5]);
     pl_assign(g, inputs[5], dx[1]);
     pl_assign(g, inputs[6], dx[2]);
-    pl_graph_collective(g, from, g->collective_elements - from, NULL);
+    pl_graph_collective(g, PL_GRAPH_COLLECTIVE_SUM, from, g->collective_elements - from,
+                        NULL);
     dx[0] = pl_emit(g, PL_OP_batch_norm_grad, inputs, 8, &op->attr, NULL);
 }
 

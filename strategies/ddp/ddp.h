@@ -27,6 +27,8 @@ typedef struct pl_sync_point {
                 const pl_error_t *failure);
     bool is_next;           /* insert it before sync points that some ranks may not have
                                reached: an equal one has just ended, on all ranks alike */
+    bool is_within;         /* insert it before the first that is not ready: a batch that
+                               is evaluated, which waits for it on all ranks alike */
     bool ready;             /* the data of this rank is there */
     bool on_device;         /* gradients of the step are summed
                                on the device; */

@@ -1,9 +1,9 @@
-/* graph_collectives.c - in-graph collectives: in the middle of a step, for batch norms
- * over all ranks
+/* graph_collectives.c - in-graph collectives: in the middle of a step, for values of all
+ * ranks
  *
- * The collective sums in place. Moments are gathered, and each rank combines them in
- * the order of ranks: so only bytes travel, and the bits do not depend on how they are
- * moved. */
+ * The collective sums and gathers in place. Moments are gathered, and each rank combines
+ * them in the order of ranks: so only bytes travel, and the bits do not depend on how
+ * they are moved. */
 #include <string.h>
 
 #include "base/error.h"
@@ -16,9 +16,9 @@ size_t pl_ddp_moments(const pl_ddp_t *ddp)
     const pl_replica_t *r = &ddp->replica;
     int64_t max = 0;
     for (int objective = 0; objective < r->objectives; objective++)
-        for (int k = 0; k < r->objective[objective].collectives; k++) {
+        for (int k = 0; k < r->objective[objective].collectives.count; k++) {
             const pl_replica_collective_t *collective =
-                &r->objective[objective].collective[k];
+                &r->objective[objective].collectives.of[k];
             if (collective->how == PL_GRAPH_COLLECTIVE_MOMENTS && collective->count > max)
                 max = collective->count;
         }
@@ -81,7 +81,9 @@ static int collective_begin(pl_ddp_t *ddp, pl_sync_point_t *point, pl_error_t *e
     const size_t count = (size_t)point->collective->count;
     const pl_reg_ptr_t own = pl_ddp_region(ddp, PL_REGION_COLLECTIVE,
                                            (size_t)point->collective->from);
-    if (point->collective->how != PL_GRAPH_COLLECTIVE_MOMENTS)
+    if (point->collective->how == PL_GRAPH_COLLECTIVE_GATHER)
+        return pl_ddp_call_gather(ddp, own, count, 0, ddp->dtype, err);
+    if (point->collective->how == PL_GRAPH_COLLECTIVE_SUM)
         return pl_ddp_call_sum(ddp, own, count, ddp->dtype, err);
     const size_t bytes = count * (size_t)pl_element_bytes(ddp->dtype);
     memcpy((char *)ddp->control->data + ddp->at.moments + r->rank * bytes,
@@ -104,6 +106,7 @@ int pl_ddp_collective(pl_replica_t *r, const pl_replica_collective_t *collective
 {
     const pl_sync_point_t point = {.begin = collective_begin,
                                    .end = collective_end,
+                                   .is_within = collective->evaluates,
                                    .collective = collective};
     return pl_ddp_sync((pl_ddp_t *)r, &point, err);
 }

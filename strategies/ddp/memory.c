@@ -76,9 +76,11 @@ int pl_ddp_output_count(const pl_replica_plan_t *plan)
 static bool is_bulk(const pl_ddp_t *ddp, pl_region_t region)
 {
     const pl_replica_t *r = &ddp->replica;
+    if (region == PL_REGION_COLLECTIVE)
+        return pl_replica_region_count(r, region) > 0;
     if (r->job->stage != PL_TRAIN)
         return false;
-    if (region == PL_REGION_GRADS || region == PL_REGION_COLLECTIVE
+    if (region == PL_REGION_GRADS
         || (region == PL_REGION_STATE && (ddp->agrees || !ddp->on_device))
         || (region == PL_REGION_STRATEGY0 && ddp->agrees)
         || (region == PL_REGION_NORMS && ddp->scatters))

@@ -23,13 +23,14 @@ pl_sync_point_t *pl_ddp_sync_point_new(pl_ddp_t *ddp, const pl_sync_point_t *lik
         return NULL;
     }
     *point = *like;
-    point->next = like->is_next ? ddp->first : NULL;
-    if (!point->next) {
-        *ddp->last = point;
+    pl_sync_point_t **at = like->is_next ? &ddp->first : ddp->last;
+    if (like->is_within)
+        for (at = &ddp->first; *at && (*at)->ready; at = &(*at)->next)
+            ;
+    point->next = *at;
+    *at = point;
+    if (!point->next)
         ddp->last = &point->next;
-    } else {
-        ddp->first = point;
-    }
     return point;
 }
 

@@ -90,6 +90,8 @@ static void forward_reply(pl_forward_t *forward, pl_bytes_t metrics, bool halt)
     forward_free(forward);
 }
 
+static void turn_next(pl_replica_t *r);
+
 void pl_replica_gathered(pl_replica_t *r, pl_forward_t *forward,
                          const pl_error_t *failure, bool halt)
 {
@@ -99,12 +101,15 @@ void pl_replica_gathered(pl_replica_t *r, pl_forward_t *forward,
     }
     const pl_bytes_t metrics = {forward->metrics,
                                 forward->metric_count * sizeof *forward->metrics};
-    if (!failure) {
+    if (r->turn == forward)
+        r->turn = NULL;
+    if (failure) {
+        pl_call_fail(forward->call, failure);
+        forward_free(forward);
+    } else {
         forward_reply(forward, metrics, halt);
-        return;
     }
-    pl_call_fail(forward->call, failure);
-    forward_free(forward);
+    turn_next(r);
 }
 
 /* The results of this rank are there, or its failure. After a failure the ranks still
@@ -121,6 +126,20 @@ static void forward_end(pl_replica_t *r, pl_forward_t *forward)
 
 static int forward_send(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err);
 
+/* The replay waits at a collective, from 1, of all ranks. */
+static void forward_waits(pl_replica_t *r, pl_forward_t *forward, int number)
+{
+    const pl_replica_collectives_t *list = pl_replica_collectives(r, forward->plan);
+    pl_error_t *err = &forward->failure;
+    pl_actor_does(r, forward->call);
+    if (number != ++forward->collectives_begun || number > list->count)
+        pl_fail(err, PL_EBUG, "a plan that evaluates waits at collective %d of %d",
+                number, list->count);
+    else if (r->sync_hooks->collective(r, &list->of[number - 1], err) == PL_OK)
+        return;
+    forward_end(r, forward);
+}
+
 static void forward_answered(void *self, const pl_answer_t *answer)
 {
     pl_replica_t *r = self;
@@ -130,6 +149,10 @@ static void forward_answered(void *self, const pl_answer_t *answer)
     const pl_bytes_t metrics = answer->kind == PL_ANSWER_REPLY
                                    ? answer->body->replay_plan_reply.metrics
                                    : (pl_bytes_t){0};
+    if (answer->kind == PL_ANSWER_REPLY && answer->body->replay_plan_reply.collective) {
+        forward_waits(r, forward, (int)answer->body->replay_plan_reply.collective);
+        return;
+    }
     if (answer->kind == PL_ANSWER_ERROR && forward->failure.code == PL_OK)
         forward->failure = *answer->error;
     if (forward->gathers) {        /* the answers come in the order of the micro-shards */
@@ -142,7 +165,7 @@ static void forward_answered(void *self, const pl_answer_t *answer)
             to[k] += 0.0;       /* -0 becomes 0, as when zeros of other ranks are added */
     }
     forward->back++;
-    if (forward->failure.code == PL_OK)
+    if (forward->failure.code == PL_OK && r->turn != forward)
         forward_send(r, forward, &forward->failure);
     if (forward->back < forward->sent)
         return;
@@ -168,6 +191,29 @@ static void forward_answered(void *self, const pl_answer_t *answer)
         forward_reply(forward, metrics, false);
 }
 
+/* Replays a plan for one micro-shard, from its begin or from the collective at which it
+ * waits. */
+static int forward_replay(pl_replica_t *r, const pl_forward_t *forward,
+                          const pl_replica_plan_t *plan, int micro_shard, pl_error_t *err)
+{
+    const pl_batch_t *batch = forward->batch;
+    const double slot = r->micro.micro_shards ? (double)r->micro.first + micro_shard
+                                              : (double)r->rank;
+    const pl_replay_plan_t replay = {
+        .scalars = {&slot, sizeof slot},
+        .plan = plan->number,
+        .what = "forward",
+        .seed = (uint64_t)r->job->trainer->seed,
+        .continues = forward->collectives_begun > 0,
+        .batch = &((pl_batch_t *)batch)->object,
+        .first = (uint64_t)(micro_shard * pl_replica_piece(r, batch, 0)),
+        .outputs = forward->outputs ? &forward->outputs->object : NULL,
+        .after = pl_replica_reduced_fence(r)};
+    const pl_how_t how = {.on_answer = forward_answered, .context = (void *)forward};
+    pl_actor_does(r, forward->call);
+    return pl_call_replay_plan(r, r->accelerator, &replay, how, err) ? PL_OK : err->code;
+}
+
 /* One micro-shard after the other, at most two of each batch at once. */
 static int forward_send(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
 {
@@ -177,27 +223,52 @@ static int forward_send(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
         const pl_replica_plan_t like = {.stage = forward->plan->stage,
                                         .size = {samples, batch->length}};
         const pl_replica_plan_t *plan = pl_replica_plan(r, &like, err);
-        if (!plan)
-            return err->code;
-        const double slot = r->micro.micro_shards
-                                ? (double)r->micro.first + forward->sent
-                                : (double)r->rank;
-        const pl_replay_plan_t replay = {
-            .scalars = {&slot, sizeof slot},
-            .plan = plan->number,
-            .what = "forward",
-            .seed = (uint64_t)r->job->trainer->seed,
-            .batch = &((pl_batch_t *)batch)->object,
-            .first = (uint64_t)(forward->sent * pl_replica_piece(r, batch, 0)),
-            .outputs = forward->outputs ? &forward->outputs->object : NULL,
-            .after = pl_replica_reduced_fence(r)};
-        const pl_how_t how = {.on_answer = forward_answered, .context = forward};
-        pl_actor_does(r, forward->call);
-        if (!pl_call_replay_plan(r, r->accelerator, &replay, how, err))
+        if (!plan || forward_replay(r, forward, plan, forward->sent, err) != PL_OK)
             return err->code;
         forward->sent++;
     }
     return PL_OK;
+}
+
+/* ---- batches in whose plans ranks synchronize: one after the other ---- */
+
+/* The plan of a batch with samples or, with the same collectives, of one without. */
+static int turn_replay(pl_replica_t *r, pl_forward_t *forward, pl_error_t *err)
+{
+    const pl_replica_plan_t *plan = forward->batch->count ? forward->plan : NULL;
+    for (int k = 0; k < r->plan_count && !plan; k++)
+        if (r->plan[k].kind == PL_PLAN_EMPTY && r->plan[k].stage == forward->plan->stage)
+            plan = &r->plan[k];
+    return plan ? forward_replay(r, forward, plan, 0, err)
+                : pl_fail(err, PL_EUNSUPPORTED,
+                          "this rank has no samples of a batch for which ranks "
+                          "synchronize (all_gather, all_reduce): each rank needs some");
+}
+
+/* The oldest that waits; without results the ranks still synchronize on its failure. */
+static void turn_next(pl_replica_t *r)
+{
+    pl_forward_t *next = NULL;
+    for (pl_forward_t *f = r->forward; f && !r->turn; f = f->next)
+        if (f->waits)
+            next = f;
+    if (!next)
+        return;
+    next->waits = false;
+    next->sent = 1;
+    r->turn = next;
+    if (next->failure.code != PL_OK || turn_replay(r, next, &next->failure) != PL_OK)
+        forward_end(r, next);
+}
+
+void pl_replica_forward_continues(pl_replica_t *r, const pl_error_t *failure)
+{
+    pl_forward_t *forward = r->turn;
+    if (failure)
+        forward->failure = *failure;
+    else if (turn_replay(r, forward, &forward->failure) == PL_OK)
+        return;
+    forward_end(r, forward);
 }
 
 int pl_replica_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
@@ -216,6 +287,12 @@ int pl_replica_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
             plan = &r->plan[k];
     if (!plan)
         plan = pl_replica_plan(r, &like, err);
+    const bool waits = plan && pl_replica_collectives(r, plan)->count > 0;
+    if (waits && body->evaluate_batch.alone)
+        return pl_fail(
+            err, PL_EUNSUPPORTED,
+            "one rank evaluates this batch alone, but the module waits for all "
+            "ranks (all_gather, all_reduce)");
     pl_forward_t *forward = plan ? pl_alloc(sizeof *forward) : NULL;
     if (!forward)
         return plan ? pl_no_memory(err) : err->code;
@@ -241,16 +318,16 @@ int pl_replica_evaluate(void *self, pl_call_t *call, const pl_body_t *body,
         forward_free(forward);
         return code;
     }
-    if (is_empty) {
-        forward_end(r, forward);
-        return PL_OK;
-    }
     bool failed = false;
-    if (plan->stage == PL_PREDICT)
+    if (plan->stage == PL_PREDICT && !is_empty)
         forward->outputs = outputs_new(plan, forward->samples, &failed,
                                        &forward->failure);
-    if ((failed || forward_send(r, forward, &forward->failure) != PL_OK)
-        && !forward->sent)
+    forward->waits = waits;
+    if (waits)
+        turn_next(r);
+    else if (is_empty
+             || ((failed || forward_send(r, forward, &forward->failure) != PL_OK)
+                 && !forward->sent))
         forward_end(r, forward);
     return PL_OK;
 }

@@ -184,17 +184,22 @@ void pl_train_release(pl_replica_t *r, const pl_error_t *failure);
 /* Decides whether batch norms use the batch of all ranks, before anything is
  * described. */
 int pl_replica_bind_norms(pl_replica_t *r, pl_error_t *err);
-/* Finds the collectives of a graph that trains; all graphs of an objective have the
- * same. */
-int pl_replica_find_collectives(pl_replica_t *r, int objective, const pl_graph_t *g,
-                                pl_error_t *err);
+/* Those of a batch plan; all plans of an objective, or of a stage that evaluates, have
+ * the same. */
+pl_replica_collectives_t *pl_replica_collectives(pl_replica_t *r,
+                                                 const pl_replica_plan_t *plan);
+/* Finds the collectives of the graph of a batch plan. */
+int pl_replica_find_collectives(pl_replica_t *r, const pl_replica_plan_t *plan,
+                                const pl_graph_t *g, pl_error_t *err);
 /* Finds the buckets of gradients that are there before each collective. */
-int pl_replica_place_collectives(pl_replica_t *r, int objective, const pl_graph_t *g,
-                                 pl_error_t *err);
+int pl_replica_place_collectives(pl_replica_t *r, const pl_replica_plan_t *plan,
+                                 const pl_graph_t *g, pl_error_t *err);
 /* Elements of the collectives' region. */
 int64_t pl_replica_collectives_end(const pl_replica_t *r);
 /* The contribution of a rank without samples to them. */
-void pl_replica_empty_collectives(const pl_replica_t *r, int objective, pl_graph_t *g);
+void pl_replica_empty_collectives(const pl_replica_collectives_t *list, pl_graph_t *g);
+/* The batch that is evaluated in r->turn continues after a collective: forward.c. */
+void pl_replica_forward_continues(pl_replica_t *r, const pl_error_t *failure);
 
 /* ---- Freezing: replica/freeze.c ---- */
 

@@ -102,7 +102,7 @@ int64_t pl_replica_region_count(const pl_replica_t *r, pl_region_t region)
     case PL_REGION_AVERAGE: return trains && r->averaging.ops ? model->params : 0;
     case PL_REGION_MASTER:
         return trains && pl_has_master(model->precision) ? model->params : 0;
-    case PL_REGION_COLLECTIVE: return trains ? pl_replica_collectives_end(r) : 0;
+    case PL_REGION_COLLECTIVE: return pl_replica_collectives_end(r);
     case PL_REGION_CACHE: return r->cache;
     case PL_REGION_SCALING: return trains && model->scaling ? PL_SCALING_COUNT : 0;
     default: break;

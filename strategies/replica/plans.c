@@ -103,6 +103,10 @@ static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan,
     if (!g)
         return NULL;
     g->objective = plan->objective;
+    const bool waits = !r->micro.micro_shards
+                       && (!r->sync_hooks || r->sync_hooks->collective);
+    g->rank = (int)r->rank;
+    g->ranks = !waits ? 0 : r->sync_hooks && r->ranks ? (int)r->ranks : 1;
     g->slots = (int)(r->micro.micro_shards ? r->micro.micro_shards : r->ranks);
     g->length = plan->size.length;
     for (int k = 0; k < r->signature->stage[plan->stage].size_count; k++) {
@@ -142,8 +146,8 @@ static int complete(pl_replica_t *r, const pl_replica_plan_t *plan, pl_graph_t *
         code = pl_graph_cast(g, r->model->precision, err);
     if (code == PL_OK)
         pl_graph_prune(g);
-    if (code == PL_OK && plan->stage == PL_TRAIN)
-        code = pl_replica_find_collectives(r, plan->objective, g, err);
+    if (code == PL_OK)
+        code = pl_replica_find_collectives(r, plan, g, err);
     if (code == PL_OK && r->job->trainer->detect_anomaly)
         code = pl_graph_detect_anomaly(g, err);
     return code;
@@ -228,7 +232,9 @@ static pl_graph_t *describe_assignments(const pl_replica_t *r,
     pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, NULL, 0, 1, err);
     if (!g)
         return NULL;
-    if (restores) {
+    if (plan->stage != PL_TRAIN) {
+        pl_replica_empty_collectives(&r->evaluated[plan->stage], g);
+    } else if (restores) {
         pl_assign(g, pl_region_view(g, PL_REGION_STATE, 0, state),
                   pl_region_view(g, PL_REGION_STATE_BACKUP, 0, state));
     } else if (!plan->accumulate) {
@@ -238,8 +244,8 @@ static pl_graph_t *describe_assignments(const pl_replica_t *r,
         assign_zeros(g, r->model->params + 2 * plan->objective, pl_shape(0));
         assign_zeros(g, r->model->params + 2 * plan->objective + 1, pl_shape(0));
     }
-    if (!restores)
-        pl_replica_empty_collectives(r, plan->objective, g);
+    if (plan->stage == PL_TRAIN && !restores)
+        pl_replica_empty_collectives(&r->objective[plan->objective].collectives, g);
     if (pl_graph_check(g, err) == PL_OK
         && (restores || pl_graph_cast(g, r->model->precision, err) == PL_OK))
         return g;
@@ -261,10 +267,10 @@ static pl_graph_t *describe_own(pl_replica_t *r, const pl_replica_plan_t *plan,
 /* ---- all of a run ---- */
 
 static int graph_add(pl_replica_t *r, pl_graph_t *graph[], pl_plan_kind_t kind,
-                     int objective, bool accumulate, pl_error_t *err)
+                     pl_stage_t stage, int objective, bool accumulate, pl_error_t *err)
 {
     const pl_replica_plan_t plan = {.kind = kind,
-                                    .stage = PL_TRAIN,
+                                    .stage = stage,
                                     .objective = objective,
                                     .accumulate = accumulate};
     int code = plan_add(r, plan, err);
@@ -310,20 +316,23 @@ int pl_replica_describe_plans(pl_replica_t *r, pl_graph_t *graph[], pl_error_t *
     if (code == PL_OK && r->sync_hooks && r->sync_hooks->described)
         r->sync_hooks->described(r);
     for (int k = 0; k < r->objectives && code == PL_OK; k++)
-        code = graph_add(r, graph, PL_PLAN_OPTIMIZER, k, false, err);
+        code = graph_add(r, graph, PL_PLAN_OPTIMIZER, PL_TRAIN, k, false, err);
     /* A rank without samples takes part in the in-graph collectives of a step, in each of
      * its batches. */
     for (int k = 0; k < r->objectives && r->sync_hooks && code == PL_OK; k++) {
-        code = graph_add(r, graph, PL_PLAN_EMPTY, k, false, err);
-        if (code == PL_OK && r->accumulates && r->objective[k].collectives)
-            code = graph_add(r, graph, PL_PLAN_EMPTY, k, true, err);
+        code = graph_add(r, graph, PL_PLAN_EMPTY, PL_TRAIN, k, false, err);
+        if (code == PL_OK && r->accumulates && r->objective[k].collectives.count)
+            code = graph_add(r, graph, PL_PLAN_EMPTY, PL_TRAIN, k, true, err);
     }
+    for (int stage = 0; stage <= PL_PREDICT && code == PL_OK; stage++)
+        if (r->evaluated[stage].count)
+            code = graph_add(r, graph, PL_PLAN_EMPTY, (pl_stage_t)stage, 0, false, err);
     if (code == PL_OK && pl_replica_backs_up_state(r))
-        code = graph_add(r, graph, PL_PLAN_RESTORE, 0, false, err);
+        code = graph_add(r, graph, PL_PLAN_RESTORE, PL_TRAIN, 0, false, err);
     const int own = r->job->stage == PL_TRAIN && r->sync_hooks ? r->sync_hooks->graphs
                                                                : 0;
     for (int k = 0; k < own && code == PL_OK; k++)
-        code = graph_add(r, graph, PL_PLAN_OWN, k, false, err);
+        code = graph_add(r, graph, PL_PLAN_OWN, PL_TRAIN, k, false, err);
     for (int k = 0; k < r->plan_count && code == PL_OK; k++)
         r->plan[k].hash = pl_graph_hash(0, graph[k]);
     for (int k = 0; k < r->plan_count && code == PL_OK; k++)
@@ -366,8 +375,8 @@ int pl_replica_compile_plan(pl_replica_t *r, pl_replica_plan_t *plan, pl_graph_t
                             pl_error_t *err)
 {
     int code = plan_copy_fetches(plan, g, err);
-    if (code == PL_OK && plan->kind == PL_PLAN_BATCH && plan->stage == PL_TRAIN)
-        code = pl_replica_place_collectives(r, plan->objective, g, err);
+    if (code == PL_OK && plan->kind == PL_PLAN_BATCH)
+        code = pl_replica_place_collectives(r, plan, g, err);
     if (code != PL_OK) {
         pl_graph_free(g);
         return code;

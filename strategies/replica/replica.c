@@ -189,6 +189,7 @@ static int setup_calls(pl_replica_t *r, pl_error_t *err)
     /* Regions first, because plans refer to them; the accelerator takes calls in
      * order. */
     int code = PL_OK;
+    r->collective_elements = pl_replica_region_count(r, PL_REGION_COLLECTIVE);
     for (int region = 0; region < PL_REGIONS && code == PL_OK; region++) {
         const int64_t count = pl_replica_region_count(r, (pl_region_t)region);
         pl_allocate_t msg = {.region = (uint32_t)region,
@@ -307,8 +308,10 @@ void pl_replica_release(void *self)
         pl_optimizer_free(r->objective[k].optimizer);
         for (int i = 0; i < PL_SCHEDULES; i++)
             pl_instance_release(&r->objective[k].schedule[i]);
-        pl_free(r->objective[k].collective);
+        pl_free(r->objective[k].collectives.of);
     }
+    for (int stage = 0; stage <= PL_PREDICT; stage++)
+        pl_free(r->evaluated[stage].of);
     pl_instance_release(&r->module);
     pl_instance_release(&r->precision);
     pl_instance_release(&r->averaging);

@@ -20,7 +20,7 @@ extern "C" {
 enum {
     PL_MANUAL_PLANS = 32,
     PL_PLANS_MAX = (2 * PL_OBJECTIVES + 1) * PL_SIZES_MAX + 3 * PL_OBJECTIVES + 1
-                   + PL_MANUAL_PLANS
+                   + PL_PREDICT + PL_MANUAL_PLANS
 };
 
 typedef enum pl_plan_kind {
@@ -56,7 +56,15 @@ typedef struct pl_replica_collective {
     pl_running_t running;          /* of moments */
     int64_t from, count;           /* elements */
     int buckets;                   /* buckets of the gradients that are there before it */
+    bool evaluates, is_backward;
 } pl_replica_collective_t;
+
+/* Those of an objective, or of a stage that evaluates, in the order of all ranks. */
+typedef struct pl_replica_collectives {
+    pl_replica_collective_t *of;                            /* [count] */
+    int count;
+    bool is_found;                                          /* in some plan */
+} pl_replica_collectives_t;
 
 /* The user's override of the learning rate: a factor, and a rate that the factor is
  * computed from. */
@@ -86,8 +94,7 @@ typedef struct pl_replica_objective {
     struct pl_optimizer *optimizer;
     pl_instance_t schedule[PL_SCHEDULES];                   /* [the option is constant] */
     pl_replica_rate_t rate;
-    pl_replica_collective_t *collective;    /* [collectives], in the order of all ranks */
-    int collectives;
+    pl_replica_collectives_t collectives;
 } pl_replica_objective_t;
 
 /* A place in a registered buffer: what a request of the collective reduces. */
@@ -122,6 +129,8 @@ typedef struct pl_forward {
     int sent, back;                                /* replays: one for each micro-shard */
     int64_t samples;
     bool gathers;                                         /* ranks gather their results */
+    bool waits;                      /* for its turn: it has in-graph collectives */
+    int collectives_begun;           /* of them */
     bool done;                                            /* the following are there: */
     /* [metric_count]; with several ranks and micro-shards, for each micro-shard until
      * they are gathered */
@@ -173,8 +182,8 @@ typedef struct pl_sync_hooks {
      * comes on all ranks or on none. */
     bool gradients_stay;
     /* Forward and backward wait until this collective of all ranks is done, in the
-     * order of these calls and those of ready(); ends with
-     * pl_replica_collective_done().  [there are none] */
+     * order of these calls and those of ready(), or before the next gather() of a batch;
+     * ends with pl_replica_collective_done().  [there are none] */
     int (*collective)(pl_replica_t *r, const pl_replica_collective_t *collective,
                       pl_error_t *err);
     /* reduce() comes after each batch of a step, with the metrics of that batch */
@@ -270,6 +279,9 @@ struct pl_replica {
 
     struct pl_pipeline *pipeline;         /* training steps in flight: replica/train.h */
     pl_forward_t *forward;                /* batches being evaluated: replica/forward.c */
+    pl_forward_t *turn;                   /* the one whose plan ranks wait in  [none] */
+    pl_replica_collectives_t evaluated[PL_PREDICT + 1];     /* of stages */
+    int64_t collective_elements;          /* of PL_REGION_COLLECTIVE, once allocated */
 
     pl_replica_calls_t calls;                       /* of setup, an export or an import */
     pl_replica_calls_t freezing;

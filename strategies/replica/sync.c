@@ -4,8 +4,8 @@
  * The sums of a step, and what follows its update, belong to the oldest step that
  * waits for them, because all ranks reach everything in the same order.
  *
- * trainer.sync_batchnorm: a batch norm over all ranks needs sums over all of them
- * before it can continue, once in forward and once in backward. The plan waits there
+ * trainer.sync_batchnorm, pl_all_gather() and pl_all_reduce() need values of all ranks
+ * before a plan can continue, once in forward and once in backward. The plan waits there
  * (an operation `collective`), the ranks synchronize on a piece of
  * PL_REGION_COLLECTIVE, and the plan continues. The collectives, and the buckets of
  * gradients that are there before each, follow from the graph alone. So all ranks
@@ -143,17 +143,47 @@ int pl_replica_bind_norms(pl_replica_t *r, pl_error_t *err)
     return PL_OK;
 }
 
-int pl_replica_find_collectives(pl_replica_t *r, int objective, const pl_graph_t *g,
-                                pl_error_t *err)
+pl_replica_collectives_t *pl_replica_collectives(pl_replica_t *r,
+                                                 const pl_replica_plan_t *plan)
 {
-    pl_replica_objective_t *of = &r->objective[objective];
+    return plan->stage == PL_TRAIN ? &r->objective[plan->objective].collectives
+                                   : &r->evaluated[plan->stage];
+}
+
+static int others(pl_error_t *err)
+{
+    return pl_fail(
+        err, PL_EUNSUPPORTED,
+        "what the module does with all ranks (all_gather, all_reduce, and "
+        "batch_norm with \"trainer.sync_batchnorm\") depends on the size of the "
+        "batch: it must be the same for all sizes, and the first batch of a "
+        "manual loop the largest");
+}
+
+/* Whether the next plan of a list begins with other collectives than the plans before.
+ * Those of backward depend on which parameters are frozen. */
+static bool begins_otherwise(const pl_replica_collectives_t *before,
+                             const pl_replica_collectives_t *next)
+{
+    for (int k = 0; k < before->count || k < next->count; k++) {
+        const pl_replica_collective_t *a = k < before->count ? &before->of[k] : NULL,
+                                      *b = k < next->count ? &next->of[k] : NULL;
+        const bool is_backward = (!a || a->is_backward) && (!b || b->is_backward);
+        if (!is_backward && !(a && b && a->how == b->how && a->count == b->count))
+            return true;
+    }
+    return false;
+}
+
+int pl_replica_find_collectives(pl_replica_t *r, const pl_replica_plan_t *plan,
+                                const pl_graph_t *g, pl_error_t *err)
+{
+    pl_replica_collectives_t *list = pl_replica_collectives(r, plan);
     pl_replica_collective_t *found =
         g->collectives ? pl_alloc_array((size_t)g->collectives, sizeof *found) : NULL;
+    const pl_replica_collectives_t next = {found, g->collectives};
     if (g->collectives && !found)
         return pl_no_memory(err);
-    pl_free(of->collective);
-    of->collective = found;
-    of->collectives = g->collectives;
     for (int i = 0; i < g->op_count; i++) {
         const pl_op_t *op = &g->op[i];
         if (op->code != PL_OP_collective)
@@ -163,8 +193,17 @@ int pl_replica_find_collectives(pl_replica_t *r, int objective, const pl_graph_t
             (pl_replica_collective_t){.how = (pl_graph_collective_t)op->attr.from,
                                       .running = op->attr.running,
                                       .from = piece->offset,
-                                      .count = pl_elements(piece->shape)};
+                                      .count = pl_elements(piece->shape),
+                                      .evaluates = plan->stage != PL_TRAIN,
+                                      .is_backward = op->gradient_of != NULL};
     }
+    if (list->is_found && begins_otherwise(list, &next)) {
+        pl_free(found);
+        return others(err);
+    }
+    pl_free(list->of);
+    *list = next;
+    list->is_found = true;
     return PL_OK;
 }
 
@@ -182,43 +221,50 @@ static bool assigns_later(const pl_graph_t *g, int from, int64_t element, int64_
     return false;
 }
 
-static int other_norms(pl_error_t *err)
+int pl_replica_place_collectives(pl_replica_t *r, const pl_replica_plan_t *plan,
+                                 const pl_graph_t *g, pl_error_t *err)
 {
-    return pl_fail(err, PL_EUNSUPPORTED,
-                   "the batch norms of the module depend on the size of the batch: with "
-                   "\"trainer.sync_batchnorm\" they must be the same for all sizes");
-}
-
-int pl_replica_place_collectives(pl_replica_t *r, int objective, const pl_graph_t *g,
-                                 pl_error_t *err)
-{
-    if (g->collectives != r->objective[objective].collectives)
-        return other_norms(err);
+    const pl_replica_collectives_t *list = pl_replica_collectives(r, plan);
+    if (g->collectives != list->count)
+        return others(err);
     for (int i = 0; i < g->op_count; i++) {
-        if (g->op[i].code != PL_OP_collective)
+        const pl_op_t *op = &g->op[i];
+        if (op->code != PL_OP_collective)
             continue;
+        pl_replica_collective_t *collective = &list->of[op->attr.axis];
         int buckets = 0;
+        if (collective->from + collective->count > r->collective_elements)
+            return others(err);
         while (buckets < r->bucket_count
                && !assigns_later(g, i, r->bucket[buckets + 1], r->bucket[0]))
             buckets++;
-        r->objective[objective].collective[g->op[i].attr.axis].buckets = buckets;
+        collective->buckets = buckets;
     }
     return PL_OK;
 }
 
-/* Backward has fewer than forward, and still fewer while parameters are frozen. */
+/* Elements of the pieces of forward. Backward has no more than forward, and fewer while
+ * parameters are frozen. */
+static int64_t forward_elements(const pl_replica_collectives_t *list)
+{
+    int64_t elements = 0;
+    for (int k = 0; k < list->count; k++)
+        elements += list->of[k].is_backward ? 0
+                                            : (list->of[k].count + PL_REGION_ALIGN - 1)
+                                                  / PL_REGION_ALIGN * PL_REGION_ALIGN;
+    return elements;
+}
+
 int64_t pl_replica_collectives_end(const pl_replica_t *r)
 {
     int64_t max = 0;
-    for (int objective = 0; objective < r->objectives; objective++) {
-        int64_t forward = 0;
-        for (int k = 0; k < r->objective[objective].collectives; k++) {
-            const pl_replica_collective_t *collective =
-                &r->objective[objective].collective[k];
-            forward += collective->how == PL_GRAPH_COLLECTIVE_MOMENTS ? collective->count
-                                                                      : 0;
-        }
-        max = 2 * forward > max ? 2 * forward : max;
+    for (int k = 0; k < r->objectives && r->job->stage == PL_TRAIN; k++) {
+        const int64_t both = 2 * forward_elements(&r->objective[k].collectives);
+        max = both > max ? both : max;
+    }
+    for (int stage = 0; stage <= PL_PREDICT; stage++) {
+        const int64_t elements = forward_elements(&r->evaluated[stage]);
+        max = elements > max ? elements : max;
     }
     return max;
 }
@@ -227,16 +273,15 @@ int64_t pl_replica_collectives_end(const pl_replica_t *r)
 
 /* A rank without samples enters the same collectives with zeros, and after those of
  * moments it updates its running statistics as the others do. */
-void pl_replica_empty_collectives(const pl_replica_t *r, int objective, pl_graph_t *g)
+void pl_replica_empty_collectives(const pl_replica_collectives_t *list, pl_graph_t *g)
 {
-    for (int k = 0; k < r->objective[objective].collectives; k++) {
-        const pl_replica_collective_t *collective =
-            &r->objective[objective].collective[k];
+    for (int k = 0; k < list->count; k++) {
+        const pl_replica_collective_t *collective = &list->of[k];
         const pl_shape_t shape = PL_SHAPE(collective->count);
         pl_assign(g, pl_region_view(g, PL_REGION_COLLECTIVE, collective->from, shape),
                   pl_broadcast_to(g, pl_scalar(g, 0), shape));
         const bool moments = collective->how == PL_GRAPH_COLLECTIVE_MOMENTS;
-        pl_graph_collective(g, collective->from, collective->count,
+        pl_graph_collective(g, collective->how, collective->from, collective->count,
                             moments ? &collective->running : NULL);
         if (moments)
             pl_running_follow(g, collective->from, &collective->running);
@@ -259,9 +304,9 @@ const pl_replica_plan_t *pl_train_empty_plan(const pl_replica_t *r,
 
 int pl_train_buckets(const pl_replica_t *r, const pl_objective_state_t *o, int ready)
 {
-    const pl_replica_objective_t *objective = &r->objective[o->objective];
-    const int max = o->collectives_begun < objective->collectives
-                        ? objective->collective[o->collectives_begun].buckets
+    const pl_replica_collectives_t *list = &r->objective[o->objective].collectives;
+    const int max = o->collectives_begun < list->count
+                        ? list->of[o->collectives_begun].buckets
                         : r->bucket_count;
     return ready < max ? ready : max;
 }
@@ -269,20 +314,24 @@ int pl_train_buckets(const pl_replica_t *r, const pl_objective_state_t *o, int r
 int pl_train_collective(pl_replica_t *r, pl_objective_state_t *o, int number,
                         pl_error_t *err)
 {
-    const pl_replica_objective_t *objective = &r->objective[o->objective];
-    if (number != o->collectives_begun + 1 || number > objective->collectives)
-        return other_norms(err);
+    const pl_replica_collectives_t *list = &r->objective[o->objective].collectives;
+    if (number != o->collectives_begun + 1 || number > list->count)
+        return others(err);
     if (o->inflight->step_due && r->sync_hooks->ready)
         r->sync_hooks->ready(r, pl_train_buckets(r, o, r->bucket_count), NULL);
     o->collectives_begun = number;
     pl_actor_does(r, o->inflight->call);
     pl_train_sync_begin(r);
-    return r->sync_hooks->collective(r, &objective->collective[number - 1], err);
+    return r->sync_hooks->collective(r, &list->of[number - 1], err);
 }
 
 void pl_replica_collective_done(pl_replica_t *r, const pl_error_t *failure)
 {
     pl_error_t err = failure ? *failure : (pl_error_t){0};
+    if (r->turn) {
+        pl_replica_forward_continues(r, failure);
+        return;
+    }
     pl_objective_state_t *o = pl_train_owing(r, 1u << PL_STAGE_COMPUTE);
     pl_train_sync_end(r);
     if (!o) {

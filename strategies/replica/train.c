@@ -317,7 +317,7 @@ static void compute(pl_replica_t *r, pl_objective_state_t *o)
     if (code == PL_OK
         && (pl_train_only_steps(f)
             || (!f->batch->count && f->micro_batch > 0 && !pl_train_syncs_batches(r)
-                && !r->objective[o->objective].collectives))) {
+                && !r->objective[o->objective].collectives.count))) {
         compute_end(r, o);
         return;
     }
@@ -336,7 +336,7 @@ static void compute(pl_replica_t *r, pl_objective_state_t *o)
     /* Later work runs behind forward and backward; but in-graph collectives are the
      * host's, and a device whose gradients stay there reports the order itself. */
     if (!r->sync_hooks
-        || (pl_train_runs_ahead(r) && !r->objective[o->objective].collectives
+        || (pl_train_runs_ahead(r) && !r->objective[o->objective].collectives.count
             && !pl_train_gradients_stay(r)))
         pl_train_take(r, o, PL_OBJECTIVE_ON_COMPUTE_ORDERED);
     if (is_whole(r, o)) {

@@ -43,6 +43,18 @@ def wide_attention(q, k, v, causal=False, window=0, kind=0, scale=None):
     return scores.softmax(-1) * seen @ v
 
 
+def info_nce(a, b, temperature=.1):
+    logits = F.normalize(a, dim=1) @ F.normalize(b, dim=1).T / temperature
+    own = torch.arange(len(a))
+    return (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
+
+
+def of_ranks(x, most):
+    """The rows of the middle one of three ranks, where the others have zeros."""
+    return torch.cat([x.new_zeros(most, *x.shape[1:]), x,
+                      x.new_zeros(2 * most - len(x), *x.shape[1:])])
+
+
 def rotary(x, base, first, interleaved):
     T, d = x.shape[-2:]
     angle = (torch.arange(T)[:, None] + first) * base ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
@@ -483,6 +495,13 @@ C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
     ("kl", kl, [(6, 3), (6, 3)], -2, 2),
     ("cosine_embedding", lambda a, b: F.cosine_embedding_loss(a, b, torch.tensor([1, -1, -1, 1, -1]), .1),
      [(5, 7), (5, 7)]),
+    ("info_nce", info_nce, [(5, 7), (5, 7)]),
+    ("info_nce, of three ranks", info_nce, [(5, 7), (5, 7)]),
+    ("info_nce, a parameter as temperature", lambda a, b, t: info_nce(a, b, t.exp()), [(4, 3), (4, 3), ()]),
+    ("all_gather", lambda a: of_ranks(a * a.tanh(), 4), [(4, 3)]),
+    ("all_gather, smaller batch, images", lambda a: of_ranks(a * a.tanh(), 8), [(4, 2, 8)]),
+    ("all_reduce, sum", lambda a: a.tanh() ** 2, [(3, 5)]),
+    ("all_reduce, mean", lambda a: a.tanh() ** 2 / 2, [(37,)]),
     ("triplet", lambda a, b, c: F.triplet_margin_loss(a, b, c, 2), [(5, 7), (5, 7), (5, 7)]),
     ("cross_entropy", lambda a, i: F.cross_entropy(a, i, reduction="sum"), [(6, 5)], -3, 3, ((6,), 5, None)),
     ("cross_entropy, tokens", lambda a, i: F.cross_entropy(a.flatten(0, 1), i.flatten(), reduction="sum"),

@@ -1,0 +1,375 @@
+/* info_nce.c - tests of values of all ranks within a step: pl_all_gather(),
+ * pl_all_reduce(), and pl_info_nce() across ranks */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "far.h"
+#include "rig_runs.h"
+#include "tap.h"
+#include "tensor/graph.h"
+
+#define STRATEGY(name, more) "\"strategy\": {\"name\": \"" name "\"" more "}"
+#define EXACT "\"precision\": \"64-true\", "
+
+static const char *const devices[] = {"fake", "cpu"};
+#define DEVICES 2
+
+/* ---- Modules ---- */
+
+/* Two towers, whose temperature is trained too. */
+static void towers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    const pl_node_t x = pl_input(g, "x"),
+                    scale = pl_param(g, "scale", pl_shape(0), pl_constant(-1));
+    const pl_node_t a = pl_linear(g, "a", x, 5),
+                    b = pl_linear(g, "b2", pl_tanh(g, pl_linear(g, "b1", x, 6)), 5);
+    pl_loss(g, pl_info_nce(g, a, b, pl_exp(g, scale)));
+}
+
+static const pl_module_ops_t towers = {.name = "towers", .size = 1, .step = towers_step};
+
+/* Distances from the mean of all rows, and from a mean of ranks. What a rank without
+ * samples gives to a mean of ranks is 0, so samples have to come out even. */
+static void middle_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    const pl_node_t x = pl_tanh(g, pl_linear(g, "fc", pl_input(g, "x"), 3));
+    const pl_node_t all = pl_all_gather(g, x);
+    const pl_node_t rows = pl_mean(g, all, (int[]){0}, 1, false),
+                    mean = pl_all_reduce(g, pl_mean(g, x, (int[]){0}, 1, false),
+                                         PL_LOOP_MEAN);
+    const pl_node_t away = pl_sub(g, x, pl_add(g, rows, pl_scale(g, mean, 0.5)));
+    pl_loss(g, pl_mse(g, away, pl_scale(g, x, 0.1)));
+}
+
+static const pl_module_ops_t middle = {.name = "middle", .size = 1, .step = middle_step};
+
+/* Which is one thing for a full batch and another for a smaller one. */
+static void unsteady_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    const pl_node_t x = pl_linear(g, "fc", pl_input(g, "x"), 3);
+    pl_loss(g, pl_mse(g, pl_all_reduce(g, x, PL_LOOP_SUM), x));
+}
+
+static const pl_module_ops_t unsteady = {.name = "unsteady",
+                                         .size = 1,
+                                         .step = unsteady_step};
+
+/* Another one on each rank. */
+static void differing_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    pl_node_t x = pl_linear(g, "fc", pl_input(g, "x"), 3);
+    if (pl_graph_rank(g) == 1)
+        x = pl_add(g, x, pl_all_reduce(g, pl_scalar(g, 1), PL_LOOP_SUM));
+    pl_loss(g, pl_mse(g, x, pl_sub(g, x, pl_scalar(g, 1))));
+}
+
+static const pl_module_ops_t differing = {.name = "differing",
+                                          .size = 1,
+                                          .step = differing_step};
+
+/* ---- An operator in whose middle a process dies ---- */
+
+static void trap_run(const pl_kernel_call_t *call, int64_t from, int64_t to)
+{
+    static int replays;
+    char name[32] = "";
+    FILE *file = from == 0 ? fopen("/proc/self/comm", "r") : NULL;
+    replays += from == 0;
+    if (file && fgets(name, sizeof name, file) && replays == 6
+        && !strcmp(name, "rank 1\n"))
+        kill(getpid(), SIGKILL);
+    if (file)
+        fclose(file);
+    memcpy((float *)call->output + from, (const float *)call->input[0] + from,
+           (size_t)(to - from) * sizeof(float));
+}
+
+static void trap_gradient(pl_graph_t *g, const pl_use_t *use, pl_node_t dy,
+                          pl_node_t dx[])
+{
+    (void)g, (void)use;
+    dx[0] = dy;
+}
+
+static const pl_kernel_t trap_kernels[] = {{"cpu", trap_run}, PL_KERNELS_END};
+static const pl_operator_ops_t trap = {.name = "trap",
+                                       .size = 1,
+                                       .inputs = 1,
+                                       .gradient = trap_gradient,
+                                       .kernels = trap_kernels};
+
+/* The other ranks wait for its rows. */
+static void trapped_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    pl_node_t a = pl_linear(g, "a", pl_input(g, "x"), 3);
+    const pl_node_t b = pl_linear(g, "b", pl_input(g, "x"), 3);
+    a = pl_apply(g, "trap", &a, 1, NULL);
+    pl_loss(g, pl_info_nce(g, a, b, pl_scalar(g, 0.5)));
+}
+
+static const pl_module_ops_t trapped = {.name = "trapped",
+                                        .size = 1,
+                                        .step = trapped_step};
+
+/* ---- Runs of one and of several ranks ---- */
+
+static void compare(const rig_result_t *one, const rig_result_t *many, double within,
+                    const char *what)
+{
+    is_int(many->global_step, one->global_step, "%s: as many steps, %s", what,
+           many->error.text);
+    ok(rig_losses_differ(one, many) < within, "the losses of one rank: %g",
+       rig_losses_differ(one, many));
+    ok(rig_distance(one, many) < within, "its weights: %g", rig_distance(one, many));
+    ok(one->global_step > 3, "of several steps");
+}
+
+static void ranks_train_as_one_with_the_whole_batch(void)
+{
+    static const char *const modules[] = {"\"towers\"", "\"middle\""};
+    for (int k = 0; k < 2 * DEVICES; k++) {
+        const char *device = devices[k / 2], *module = modules[k % 2];
+        if (!rig_has(device))
+            return;
+        rig_result_t *one = rig_ranks(1, 12, "\"max_epochs\": 3", .accelerator = device,
+                                      .module = module, .samples = 48,
+                                      .data = "\"val_split\": 0.25");
+        for (int ranks = 2; ranks <= 3; ranks++) {
+            rig_result_t *many = rig_ranks(ranks, 12 / ranks, "\"max_epochs\": 3",
+                                           .accelerator = device, .module = module,
+                                           .samples = 48, .data = "\"val_split\": 0.25");
+            compare(one, many, 1e-5, device);
+            is_near(rig_metric(many, "val_loss"), rig_metric(one, "val_loss"), 1e-5,
+                    "%s of %d ranks: val_loss", module, ranks);
+            rig_result_free(many);
+        }
+        rig_result_free(one);
+    }
+}
+
+/* A last batch of two: of three ranks one has nothing, also of the validation's. */
+static void samples_that_do_not_come_out_even_count_once(void)
+{
+    static const int samples[] = {38, 52, 27};
+    for (int k = 0; k < 3 && rig_has("cpu"); k++) {
+        rig_result_t *one = rig_ranks(1, 12, EXACT "\"max_epochs\": 2",
+                                      .accelerator = "cpu", .module = "\"towers\"",
+                                      .samples = samples[k],
+                                      .data = "\"val_split\": 0.5");
+        for (int ranks = 2; ranks <= 4; ranks++) {
+            char what[40];
+            rig_result_t *many = rig_ranks(ranks, 12 / ranks, EXACT "\"max_epochs\": 2",
+                                           .accelerator = "cpu", .module = "\"towers\"",
+                                           .samples = samples[k],
+                                           .data = "\"val_split\": 0.5");
+            snprintf(what, sizeof what, "%d samples, %d ranks", samples[k], ranks);
+            compare(one, many, 1e-6, what);
+            is_near(rig_metric(many, "val_loss"), rig_metric(one, "val_loss"), 1e-6,
+                    "val_loss");
+            rig_result_free(many);
+        }
+        rig_result_free(one);
+    }
+}
+
+/* Each is a batch by itself, as one of one rank. */
+static void batches_may_come_in_parts(void)
+{
+    static const char more[] = EXACT "\"max_epochs\": 3, \"accumulate_grad_batches\": 2";
+    if (!rig_has("cpu"))
+        return;
+    rig_result_t *one = rig_ranks(1, 12, more, .accelerator = "cpu",
+                                  .module = "\"towers\"", .samples = 62),
+                 *three = rig_ranks(3, 4, more, .accelerator = "cpu",
+                                    .module = "\"towers\"", .samples = 62);
+    compare(one, three, 1e-6, "batches in parts");
+    rig_result_free(one);
+    rig_result_free(three);
+}
+
+static void the_bits_are_the_same_whatever_moves_them(void)
+{
+    static const char *const ways[] = {
+        STRATEGY("ddp", ", \"collective\": \"shm\""),
+        STRATEGY("ddp", ", \"collective\": \"tcp\""),
+        STRATEGY("ddp", ", \"bucket_mb\": 0.000001"),
+        STRATEGY("zero1", ""),
+    };
+    rig_result_t *first = NULL;
+    for (size_t k = 0; k < sizeof ways / sizeof *ways && rig_has("cpu"); k++) {
+        char more[200];
+        snprintf(more, sizeof more, "\"max_epochs\": 3, %s", ways[k]);
+        rig_result_t *result = rig_ranks(3, 4, more, .accelerator = "cpu",
+                                         .module = "\"towers\"", .samples = 38,
+                                         .data = "\"val_split\": 0.2");
+        is_text(result->status, "ok", "%s: %s", ways[k], result->error.text);
+        ok(!first || rig_same_bits(first, result), "the same weights");
+        ok(!first || !strcmp(first->metrics, result->metrics), "and metrics");
+        if (first)
+            rig_result_free(result);
+        else
+            first = result;
+    }
+    rig_result_free(first);
+}
+
+static void processes_train_as_threads_do(void)
+{
+    rig_result_t *result[2];
+    for (int k = 0; k < 2 && rig_has("cpu"); k++) {
+        rig_t *rig = far_new(.launcher = k ? "\"spawn\"" : "\"inline\"", .ranks = 3,
+                             .samples = 25,
+                             .rig = {.accelerator = "cpu",
+                                     .module = "\"towers\"",
+                                     .trainer = "\"max_epochs\": 3"});
+        result[k] = rig_keep(rig_fit(rig));
+        is_text(result[k]->status, "ok", "%s: %s", k ? "spawn" : "inline",
+                result[k]->error.text);
+        rig_free(&rig);
+    }
+    if (!rig_has("cpu"))
+        return;
+    ok(rig_same_bits(result[0], result[1]), "the same bits");
+    rig_result_free(result[0]);
+    rig_result_free(result[1]);
+}
+
+static void half_precision_and_scaled_losses_train_alike(void)
+{
+    static const struct {
+        const char *name;
+        double within;
+    } precision[] = {{"\"bf16-mixed\"", 0.03},
+                     {"{\"name\": \"16-mixed\", \"init_scale\": 64}", 0.01}};
+    for (int k = 0; k < 2 && rig_has("cpu"); k++) {
+        char more[120];
+        snprintf(more, sizeof more, "\"max_epochs\": 2, \"precision\": %s",
+                 precision[k].name);
+        rig_result_t *one = rig_ranks(1, 12, more, .accelerator = "cpu",
+                                      .module = "\"towers\"", .samples = 38);
+        rig_result_t *three = rig_ranks(3, 4, more, .accelerator = "cpu",
+                                        .module = "\"towers\"", .samples = 38);
+        compare(one, three, precision[k].within, precision[k].name);
+        rig_result_free(one);
+        rig_result_free(three);
+    }
+}
+
+static void towers_may_be_frozen_for_a_while(void)
+{
+    static const char *const callbacks =
+        "[{\"name\": \"finetuning\", \"freeze\": \"a.* scale\", \"epochs\": [1], "
+        "\"unfreeze\": \"*\"}]";
+    if (!rig_has("cpu"))
+        return;
+    rig_result_t *one = rig_ranks(1, 12, "\"max_epochs\": 3", .accelerator = "cpu",
+                                  .module = "\"towers\"", .samples = 38,
+                                  .callbacks = callbacks);
+    rig_result_t *three = rig_ranks(3, 4, "\"max_epochs\": 3", .accelerator = "cpu",
+                                    .module = "\"towers\"", .samples = 38,
+                                    .callbacks = callbacks);
+    compare(one, three, 1e-5, "finetuning");
+    rig_result_free(one);
+    rig_result_free(three);
+}
+
+/* ---- What cannot be ---- */
+
+static void what_cannot_be_is_refused_in_words(void)
+{
+    static const struct {
+        const char *module, *trainer, *code, *says;
+    } wrong[] = {
+        {"\"towers\"", "\"deterministic\": \"elastic\"", "PL_EUNSUPPORTED",
+         "all_gather.*trainer.strategy.*\"ddp\""},
+        {"\"towers\"", "\"devices\": 2, \"strategy\": \"local_sgd\"", "PL_EUNSUPPORTED",
+         "all_gather.*trainer.strategy.*\"ddp\""},
+        {"\"unsteady\"", "\"devices\": 2", "PL_EUNSUPPORTED",
+         "all_reduce.*the same for all sizes"},
+    };
+    for (int k = 0; k < 3; k++) {
+        rig_t *rig = rig_new(.trainer = wrong[k].trainer, .module = wrong[k].module,
+                             .samples = 26, .data = "\"batch_size\": 4");
+        const rig_result_t *result = rig_fit(rig);
+        is_text(pl_code_name(result->error.code), wrong[k].code, "%s", wrong[k].trainer);
+        like(result->error.text, wrong[k].says, "it says why: %s", result->error.text);
+        rig_free(&rig);
+    }
+}
+
+static void ranks_that_describe_something_else_do_not_hang(void)
+{
+    for (int k = 0; k < DEVICES && rig_has(devices[k]); k++) {
+        rig_t *rig = rig_new(.accelerator = devices[k], .module = "\"differing\"",
+                             .trainer = "\"devices\": 2", .data = "\"batch_size\": 4");
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, "failed", "the run fails: %s", result->error.text);
+        ok(result->seconds < 20, "at once: %g s", result->seconds);
+        rig_free(&rig);
+    }
+}
+
+static void a_rank_that_dies_while_others_wait_for_its_rows_ends_all(void)
+{
+    if (!rig_has("cpu"))
+        return;
+    rig_t *rig = far_new(.ranks = 3, .samples = 36,
+                         .rig = {.accelerator = "cpu",
+                                 .module = "\"trapped\"",
+                                 .trainer = "\"max_epochs\": 100"});
+    const rig_result_t *result = rig_fit(rig);
+    is_text(pl_code_name(result->error.code), "PL_EDIED", "it dies: %s",
+            result->error.text);
+    is_text(result->error.where, "rank 1", "it is named");
+    ok(result->seconds < 20, "and no rank waits for it: %g s", result->seconds);
+    is_int(far_children(), 0, "no process is left");
+    rig_free(&rig);
+}
+
+/* In training and when a batch is evaluated. */
+static void a_rank_that_fails_within_a_step_ends_all(void)
+{
+    static const char *const scripts[] = {"replay 2 of forward_backward fails",
+                                          "replay 7 of forward_backward fails",
+                                          "replay 1 of forward fails",
+                                          "replay 2 of forward fails",
+                                          "replay 2 of forward is refused"};
+    for (size_t k = 0; k < sizeof scripts / sizeof *scripts; k++) {
+        rig_t *rig = rig_new(.trainer = "\"devices\": 3", .script = scripts[k],
+                             .module = "\"towers\"",
+                             .data = "\"batch_size\": 4, \"val_split\": 0.25");
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, "failed", "%s: %s", scripts[k], result->error.text);
+        like(result->error.where, "rank [012]", "a rank is named");
+        rig_free(&rig);
+    }
+}
+
+int main(void)
+{
+    static const pl_registration_t components[] = {
+        {"module", &towers},    {"module", &middle},  {"module", &unsteady},
+        {"module", &differing}, {"module", &trapped}, {"operator", &trap},
+        PL_REGISTRATIONS_END};
+    far_init(components);
+    run(ranks_train_as_one_with_the_whole_batch);
+    run(samples_that_do_not_come_out_even_count_once);
+    run(batches_may_come_in_parts);
+    run(the_bits_are_the_same_whatever_moves_them);
+    run(processes_train_as_threads_do);
+    run(half_precision_and_scaled_losses_train_alike);
+    run(towers_may_be_frozen_for_a_while);
+    run(what_cannot_be_is_refused_in_words);
+    run(ranks_that_describe_something_else_do_not_hang);
+    run(a_rank_that_dies_while_others_wait_for_its_rows_ends_all);
+    run(a_rank_that_fails_within_a_step_ends_all);
+    return tap_done();
+}
