@@ -75,6 +75,26 @@ static void layers_are_listed_with_type_and_shapes(void)
     graph_end(g);
 }
 
+static void recurrent_layers_have_their_own_type(void)
+{
+    static const pl_field_t steps[] = {{"x", PL_F32, {2, {5, 7}}}};
+    pl_graph_t *g = graph_of(steps, 4);
+    const pl_node_t x = pl_lstm(g, "rnn", pl_input(g, "x"), 3,
+                                &(pl_recurrent_options_t){.bidirectional = true}, NULL,
+                                NULL);
+    pl_gru(g, "up", x, 2, NULL, NULL);
+    json_t *layers = pl_graph_layers(g, model, NULL);
+    json_t *wanted = json_pack(
+        "[{s:s, s:s, s:[i,i,i], s:[i,i,i], s:i}, {s:s, s:s, s:[i,i,i], s:[i,i,i], s:i}]",
+        "name", "rnn", "type", "lstm", "in", 4, 5, 7, "out", 4, 5, 6, "parameters",
+        2 * 4 * 3 * (7 + 3 + 2), "name", "up", "type", "gru", "in", 4, 5, 6, "out", 4, 5,
+        2, "parameters", 3 * 2 * (6 + 2 + 2));
+    ok(json_equal(layers, wanted), "an lstm in both directions, and a gru");
+    json_decref(wanted);
+    json_decref(layers);
+    graph_end(g);
+}
+
 static int layers_once(void *user)
 {
     pl_error_t err = {0};
@@ -97,6 +117,7 @@ int main(void)
     run(products_are_counted_however_they_lie);
     run(convolution_and_attention_are_counted);
     run(layers_are_listed_with_type_and_shapes);
+    run(recurrent_layers_have_their_own_type);
     run(layers_survive_a_lack_of_memory);
     return tap_done();
 }

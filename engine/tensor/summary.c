@@ -62,25 +62,31 @@ int pl_graph_step_bytes(pl_graph_t *g, const pl_precision_ops_t *precision, doub
     return PL_OK;
 }
 
-/* A layer without its parameters, from the first operation that uses a tensor, from
- * operation *from on; moves *from there.  Tensors are in order of first use, so a search
- * continues where the last one ended. */
-static json_t *layer_new(const pl_graph_t *g, const char *name,
-                         const pl_tensor_info_t *tensor, int *from)
+/* The first operation that uses a tensor, from operation *from on, which moves there.
+ * Tensors are in order of first use, so a search continues where the last one ended. */
+static const pl_op_t *reader_find(const pl_graph_t *g, const pl_tensor_info_t *tensor,
+                                  int *from)
 {
-    const pl_op_t *op = NULL;
-    pl_shape_t in = {0}, out = {0};
-    for (int n = 0, start = *from; n < g->op_count && !op; n++) {
-        const pl_op_t *next = &g->op[(start + n) % g->op_count];
-        for (int k = 0; k < next->input_count && !op; k++) {
-            const pl_value_t *value = &g->value[next->input[k]];
-            if (value->source == PL_FROM_REGION && value->index == (int)tensor->region
-                && value->offset == tensor->offset)
-                op = next;
+    const int start = *from;
+    for (int n = 0; n < g->op_count; n++) {
+        const pl_op_t *op = &g->op[(start + n) % g->op_count];
+        for (int k = 0; k < op->input_count; k++) {
+            const pl_value_t *value = &g->value[op->input[k]];
+            if (value->source != PL_FROM_REGION || value->index != (int)tensor->region
+                || value->offset != tensor->offset)
+                continue;
+            *from = (int)(op - g->op);
+            return op;
         }
     }
+    return NULL;
+}
+
+/* A layer without its parameters, from the operation that uses its first one. */
+static json_t *layer_new(const pl_graph_t *g, const char *name, const pl_op_t *op)
+{
+    pl_shape_t in = {0}, out = {0};
     if (op) {
-        *from = (int)(op - g->op);
         int k = 0;                           /* the first input that is not a parameter */
         while (k + 1 < op->input_count && g->value[op->input[k]].source == PL_FROM_REGION)
             k++;
@@ -91,6 +97,25 @@ static json_t *layer_new(const pl_graph_t *g, const char *name,
                      op ? pl_op_name(op) : "", "in", pl_json_integers(in.dim, in.rank),
                      "out", pl_json_integers(out.dim, out.rank), "parameters",
                      (json_int_t)0);
+}
+
+/* An LSTM or a GRU begins with a product, so its layer is known by the recurrent weight:
+ * gates [B, T, ...] and states [..., B, T + 1, H].  `back`: the other direction of its
+ * layer, too. */
+static int recurrent_set(json_t *layer, const pl_graph_t *g, const pl_op_t *op, bool back)
+{
+    const pl_shape_t x = pl_input_shape(g, op, 0), h = g->value[op->output[0]].shape;
+    json_t *in = json_object_get(layer, "in");
+    const bool is_first = json_array_size(in) == 2;
+    int failed = json_object_set_new(layer, "type", json_string(pl_op_name(op)));
+    if (is_first) {
+        const int64_t sizes[] = {
+            x.dim[0], x.dim[1], json_integer_value(json_array_get(in, 1))};
+        failed |= json_object_set_new(layer, "in", pl_json_integers(sizes, 3));
+    }
+    const int64_t sizes[] = {x.dim[0], x.dim[1], h.dim[3] * (back ? 2 : 1)};
+    failed |= json_object_set_new(layer, "out", pl_json_integers(sizes, 3));
+    return failed;
 }
 
 static int tensor_add(json_t *layers, const pl_graph_t *g, const pl_tensor_info_t *tensor,
@@ -106,11 +131,15 @@ static int tensor_add(json_t *layers, const pl_graph_t *g, const pl_tensor_info_
         if (!strcmp(json_string_value(json_object_get(other, "name")), name))
             layer = other;
     }
+    const pl_op_t *op = reader_find(g, tensor, from);
     if (!layer) {
-        layer = layer_new(g, name, tensor, from);
+        layer = layer_new(g, name, op);
         if (!layer || json_array_append_new(layers, layer) != 0)
             return pl_no_memory(err);
     }
+    if (op && (op->code == PL_OP_lstm || op->code == PL_OP_gru)
+        && recurrent_set(layer, g, op, strstr(tensor->name, "_reverse")) != 0)
+        return pl_no_memory(err);
     json_t *count = json_object_get(layer, "parameters");
     json_integer_set(count, json_integer_value(count) + tensor->count);
     return PL_OK;
