@@ -1726,6 +1726,20 @@ PL_API pl_loss_t pl_soft_cross_entropy(pl_graph_t *g, pl_node_t logits, pl_node_
 /* Kullback-Leibler divergence of log probabilities [..., C] from the target's
  * probabilities; the mean over rows, PyTorch's kl_div(reduction="batchmean"). */
 PL_API pl_loss_t pl_kl(pl_graph_t *g, pl_node_t log_probabilities, pl_node_t target);
+/* Connectionist temporal classification: PyTorch's ctc_loss, with the batch first. Log
+ * probabilities [B, T, C], as pl_log_softmax() makes them; targets [B, S], classes other
+ * than the blank, behind whose ends anything may stand; input_lengths, 0 to T, and
+ * target_lengths, 0 to S, [B]; all whole numbers. The mean over samples of each loss
+ * divided by the length of its target, of at least 1. A target that its steps cannot give
+ * has an infinite loss and no gradient. Source: Graves et al., 2006. */
+typedef struct pl_ctc_options {
+    int64_t blank;                           /* the class that stands for no label  [0] */
+    bool sum;                                /* the loss is the sum of losses  [mean] */
+    bool zero_infinity;                      /* infinite losses are 0 */
+} pl_ctc_options_t;
+PL_API pl_loss_t pl_ctc(pl_graph_t *g, pl_node_t log_probabilities, pl_node_t targets,
+                        pl_node_t input_lengths, pl_node_t target_lengths,
+                        const pl_ctc_options_t *options);
 /* Cosine of the angle of a and b along an axis, which goes. */
 PL_API pl_node_t pl_cosine_similarity(pl_graph_t *g, pl_node_t a, pl_node_t b, int axis);
 /* 1 - cosine of rows a and b [..., C] where target [...] is 1; max(0, cosine - margin)

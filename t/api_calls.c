@@ -569,8 +569,8 @@ static void draw_metric(void)
     const pl_cross_entropy_options_t *given = drawn_one_in(2) ? NULL : &entropy;
     const pl_bce_options_t bce = {.positive_weights = drawn_one_in(2) ? NULL : &w,
                                   .weights = drawn_one_in(2) ? NULL : &w};
-    switch (drawn_below(45)) {
-    case 44: m = pl_info_nce(g, a(), a(), a()); break;
+    switch (drawn_below(46)) {
+    case 45: m = pl_info_nce(g, a(), a(), a()); break;
     case 24: m = pl_nll(g, a(), a(), given); break;
     case 17: m = pl_l1(g, a(), a()); break;
     case 18: m = pl_huber(g, a(), a(), drawn_double()); break;
@@ -579,6 +579,13 @@ static void draw_metric(void)
     case 21: m = pl_kl(g, a(), a()); break;
     case 22: m = pl_cosine_embedding(g, a(), a(), a(), drawn_double()); break;
     case 23: m = pl_triplet(g, a(), a(), a(), drawn_double()); break;
+    case 44: {
+        const pl_ctc_options_t ctc = {.blank = drawn_one_in(4) ? drawn_int64() : 0,
+                                      .sum = drawn_one_in(2),
+                                      .zero_infinity = drawn_one_in(2)};
+        m = pl_ctc(g, a(), a(), a(), a(), drawn_one_in(4) ? NULL : &ctc);
+        break;
+    }
     case 0: m = pl_cross_entropy(g, a(), a(), given); break;
     case 1: m = pl_accuracy_top(g, a(), a(), drawn_int64(), NULL); break;
     case 2: m = pl_f1(g, a(), a(), drawn_one_in(2) ? NULL : &classes); break;

@@ -447,6 +447,7 @@ static void a_wrong_index_ends_the_replay(void)
     check_bad_index(&rig, "embedding", -1);
     check_bad_index(&rig, "embedding", INT64_MAX);
     check_bad_index(&rig, "cross_entropy", 5);
+    check_bad_index(&rig, "ctc", 5);
     check_bad_index(&rig, "cross_entropy, some ignored", -2);
     check_bad_index(&rig, "accuracy", 4);
     check_bad_index(&rig, "gather", 5);

@@ -150,6 +150,19 @@ MISTAKE(targets, pl_cross_entropy(g, pl_reshape(g, pl_input(g, "x"), PL_SHAPE(12
                      .sum)
 MISTAKE(float_targets,
         pl_cross_entropy(g, pl_input(g, "x"), param(rig, "t", PL_SHAPE(64)), NULL).sum)
+MISTAKE(ctc_targets, pl_ctc(g, param(rig, "p", PL_SHAPE(64, 9, 5)), pl_input(g, "y"),
+                            pl_input(g, "y"), pl_input(g, "y"), NULL)
+                         .sum)
+MISTAKE(ctc_lengths,
+        pl_ctc(g, param(rig, "p", PL_SHAPE(64, 9, 5)),
+               pl_reshape(g, pl_input(g, "y"), PL_SHAPE(64, 1)), pl_input(g, "y"),
+               pl_reshape(g, pl_input(g, "y"), PL_SHAPE(64, 1)), NULL)
+            .sum)
+MISTAKE(ctc_blank, pl_ctc(g, param(rig, "p", PL_SHAPE(64, 9, 5)),
+                          pl_reshape(g, pl_input(g, "y"), PL_SHAPE(64, 1)),
+                          pl_input(g, "y"), pl_input(g, "y"),
+                          &(pl_ctc_options_t){.blank = 5})
+                       .sum)
 MISTAKE(mse_column,
         pl_mse(g, param(rig, "p", PL_SHAPE(64, 1)), param(rig, "t", PL_SHAPE(64))).sum)
 MISTAKE(mse_shapes, pl_mse(g, pl_input(g, "x"), param(rig, "t", PL_SHAPE(784))).sum)
@@ -210,6 +223,10 @@ static void every_mistake_has_its_error(void)
                   "\\[128, 392\\] and \\[64\\]"},
         {float_targets,
          "cross_entropy takes indices int32 or int64 \\[64\\], got float32 \\[64\\]"},
+        {ctc_targets, "ctc takes log probabilities \\[B, T, C\\] and targets \\[B, S\\], "
+                      "got \\[64, 9, 5\\] and \\[64\\]"},
+        {ctc_lengths, "ctc takes indices int32 or int64 \\[64\\], got int32 \\[64, 1\\]"},
+        {ctc_blank, "ctc takes a blank from 0 to 4, got 5"},
         {mse_column, "mse takes x and target of one shape, got \\[64, 1\\] and \\[64\\]: "
                      "pl_flatten\\(g, x, 0\\) removes the last axis"},
         {mse_shapes,

@@ -809,6 +809,33 @@ static pl_node_t build_smooth_cross_entropy(pl_graph_t *g, const operator_case_t
     return pl_div(g, loss.sum, loss.weight);
 }
 
+enum { SHORT = 1, SUM = 2, ZERO = 4 };
+
+/* The blank is the last class; arg[0] SHORT: samples have other lengths, the last one too
+ * few steps. */
+static pl_node_t build_ctc(pl_graph_t *g, const operator_case_t *c)
+{
+    const int64_t batch = c->shape[0].dim[0];
+    int32_t steps[8], labels[8];
+    for (int k = 0; k < batch; k++) {
+        const bool is_short = c->arg[0] & SHORT;
+        steps[k] = (int32_t)c->shape[0].dim[1] - (is_short ? k % 3 : 0);
+        labels[k] = is_short ? k % ((int32_t)c->index.dim[1] + 1)
+                             : (int32_t)c->index.dim[1];
+    }
+    if (c->arg[0] & ZERO)
+        steps[batch - 1] = 1;
+    const pl_ctc_options_t options = {.blank = c->classes,
+                                      .sum = c->arg[0] & SUM,
+                                      .zero_infinity = c->arg[0] & ZERO};
+    const pl_loss_t loss = pl_ctc(g, pl_log_softmax(g, param(g, c, 0), -1),
+                                  pl_input(g, "i"),
+                                  pl_tensor(g, PL_I32, PL_SHAPE(batch), steps),
+                                  pl_tensor(g, PL_I32, PL_SHAPE(batch), labels),
+                                  &options);
+    return pl_div(g, loss.sum, loss.weight);
+}
+
 static pl_node_t build_accuracy(pl_graph_t *g, const operator_case_t *c)
 {
     const pl_cross_entropy_options_t options = {.has_ignore = c->ignore,
@@ -1510,6 +1537,16 @@ const operator_case_t operator_cases[] = {
      .classes = 37},
     {CASE("embedding, linear of its table", tied, 1, S(6, 8)), .index = S(12),
      .classes = 5},
+    {CASE("ctc", ctc, 1, S(3, 6, 5)), .index = S(3, 2), .classes = 4, .low = -3,
+     .high = 3},
+    {CASE("ctc, repeated labels, sum", ctc, 1, S(4, 9, 3)), .index = S(4, 4),
+     .classes = 2, .arg = {SUM}, .low = -2, .high = 2},
+    {CASE("ctc, lengths", ctc, 1, S(5, 8, 6)), .index = S(5, 3), .classes = 5,
+     .narrow = true, .arg = {SHORT}, .low = -3, .high = 3},
+    {CASE("ctc, lengths, too few steps", ctc, 1, S(4, 7, 4)), .index = S(4, 3),
+     .classes = 3, .arg = {SHORT | SUM | ZERO}},
+    {CASE("ctc, many states", ctc, 1, S(2, 40, 7)), .index = S(2, 17), .classes = 6,
+     .low = -2, .high = 2},
     {CASE("cross_entropy", cross_entropy, 1, S(6, 5)), .index = S(6), .classes = 5,
      .low = -3, .high = 3},
     {CASE("cross_entropy, tokens", cross_entropy, 1, S(2, 3, 17)), .index = S(2, 3),

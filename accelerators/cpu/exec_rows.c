@@ -487,6 +487,64 @@ static int prepare_counts(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *er
     return code;
 }
 
+/* ---- ctc: size is batch, steps, classes, labels ---- */
+
+/* Labels behind the end of a target are not looked at. */
+static int check_ctc(const pl_exec_op_t *s, const pl_ctc_job_t *job, pl_error_t *err)
+{
+    const int64_t batch = s->size[0];
+    int code = pl_check_indices(s, job->lengths[0], batch, job->steps + 1, err);
+    if (code == PL_OK)
+        code = pl_check_indices(s, job->lengths[1], batch, job->labels + 1, err);
+    for (int64_t b = 0; b < batch && code == PL_OK; b++)
+        code = pl_check_indices(s, job->targets + b * job->labels, job->lengths[1][b],
+                                job->classes, err);
+    return code;
+}
+
+static int run_ctc(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t *err)
+{
+    const bool grad = s->op.code == PL_OP_ctc_grad;
+    pl_ctc_job_t job = {.steps = s->size[1],
+                        .classes = s->size[2],
+                        .labels = s->size[3],
+                        .blank = s->op.attr.from,
+                        .zero_infinity = s->op.attr.keep,
+                        .x = pl_in(s, f, grad),
+                        .targets = pl_in(s, f, grad + 1),
+                        .lengths = {pl_in(s, f, grad + 2), pl_in(s, f, grad + 3)}};
+    const int code = check_ctc(s, &job, err);
+    if (code != PL_OK)
+        return code;
+    if (grad) {
+        job.dy = pl_in(s, f, 0);
+        job.alphas = (float *)pl_in(s, f, 5);
+        job.dx = pl_out(s, f, 0);
+        job.scratch = (float *)f->scratch;
+    } else {
+        job.losses = pl_out(s, f, 0);
+        job.alphas = pl_out(s, f, 1);
+    }
+    pl_parallel_run(f->pool, threads_for(f, s->size[0] * job.steps * job.labels * 16),
+                    s->size[0], 1, grad ? f->kernels->ctc_grad : f->kernels->ctc, &job);
+    return PL_OK;
+}
+
+static int prepare_ctc(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
+    (void)err;
+    const bool grad = s->op.code == PL_OP_ctc_grad;
+    const pl_shape_t x = pl_exec_op_in(b, s, grad);
+    for (int k = 0; k < 3; k++)
+        s->size[k] = x.dim[k];
+    s->size[3] = pl_exec_op_in(b, s, grad + 1).dim[1];
+    s->dtype = PL_I32;
+    s->scratch = grad ? (size_t)(s->size[0] * 2 * (2 * s->size[3] + 1)) * sizeof(float)
+                      : 0;
+    s->run = run_ctc;
+    return PL_OK;
+}
+
 const pl_prepare_t pl_prepare_rows[PL_OPCODES] = {
     [PL_OP_batch_norm] = prepare_batch_norm,
     [PL_OP_batch_norm_grad] = prepare_batch_norm,
@@ -495,6 +553,8 @@ const pl_prepare_t pl_prepare_rows[PL_OPCODES] = {
     [PL_OP_correct] = prepare_cross_entropy,
     [PL_OP_cross_entropy] = prepare_cross_entropy,
     [PL_OP_cross_entropy_grad] = prepare_cross_entropy,
+    [PL_OP_ctc] = prepare_ctc,
+    [PL_OP_ctc_grad] = prepare_ctc,
     [PL_OP_embedding] = prepare_embedding,
     [PL_OP_embedding_grad] = prepare_embedding,
     [PL_OP_layer_norm] = prepare_layer_norm,

@@ -242,6 +242,7 @@ pl_view_t gpu_batches(pl_shape_t own, pl_shape_t all);
 pl_view_t gpu_concat_part(const gpu_codegen_t *t, const pl_op_t *concat, int k);
 bool gpu_print_attention(gpu_codegen_t *t, int op);
 bool gpu_print_recurrent(gpu_codegen_t *t, int op);
+bool gpu_print_ctc(gpu_codegen_t *t, int op);
 bool gpu_print_user(gpu_codegen_t *t, int op);
 
 /* ---- codegen_unit.c: lines of element-wise operations ---- */

@@ -132,7 +132,7 @@ static int print_unit(gpu_compiler_t *c, int from, int to, pl_error_t *err)
              && !gpu_print_axis(&c->text, core) && !gpu_print_row(&c->text, core)
              && !gpu_print_product(&c->text, core) && !gpu_print_space(&c->text, core)
              && !gpu_print_attention(&c->text, core)
-             && !gpu_print_recurrent(&c->text, core))
+             && !gpu_print_recurrent(&c->text, core) && !gpu_print_ctc(&c->text, core))
         return pl_fail(err, PL_EUNSUPPORTED,
                        "%s: the %s accelerator has no such operator",
                        pl_op_where(op, where), c->gpu->backend->name);

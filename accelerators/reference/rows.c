@@ -1,7 +1,8 @@
 /* rows.c - reference kernels along rows: softmax, normalization, embedding, cross
- * entropy */
+ * entropy, connectionist temporal classification */
 #include <math.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "accelerators/reference/kernels.h"
 
@@ -292,6 +293,132 @@ static void compute_score_bins(pl_reference_call_t *c)
     }
 }
 
+/* ---- ctc: Graves et al., 2006, in logarithms ---- */
+
+typedef struct ctc_sample {
+    const double *x, *targets;                              /* [T, C]; [S] */
+    int64_t all, steps, classes, states;                    /* all: T, with unused ones */
+    int64_t width, blank;
+} ctc_sample_t;
+
+static const double no_log = -1e30;
+
+/* False: an index is wrong, and the call has its error. */
+static bool ctc_sample_at(pl_reference_call_t *c, int k, int64_t b, ctc_sample_t *s)
+{
+    const pl_shape_t x = c->in_shape[k];
+    const int64_t labels = c->in_shape[k + 1].dim[1];
+    const double length = c->in[k + 3][b];
+    *s = (ctc_sample_t){.x = c->in[k] + b * x.dim[1] * x.dim[2],
+                        .targets = c->in[k + 1] + b * labels,
+                        .all = x.dim[1],
+                        .steps = (int64_t)c->in[k + 2][b],
+                        .classes = x.dim[2],
+                        .states = 2 * (int64_t)length + 1,
+                        .width = 2 * labels + 1,
+                        .blank = c->attr->from};
+    bool is_good = pl_reference_index_is_good(c, c->in[k + 2][b], x.dim[1] + 1)
+                   && pl_reference_index_is_good(c, length, labels + 1);
+    for (int64_t i = 0; is_good && i < (int64_t)length; i++)
+        is_good = pl_reference_index_is_good(c, s->targets[i], s->classes);
+    return is_good;
+}
+
+static int64_t ctc_label(const ctc_sample_t *s, int64_t state)
+{
+    return state % 2 ? (int64_t)s->targets[state / 2] : s->blank;
+}
+
+static bool ctc_skips(const ctc_sample_t *s, int64_t state)
+{
+    return state % 2 && state > 1 && ctc_label(s, state) != ctc_label(s, state - 2);
+}
+
+/* NaN stays, here and in log_sum(). */
+static double at_least_no_log(double x)
+{
+    return x < no_log ? no_log : x;
+}
+
+static double log_sum(double a, double b, double c)
+{
+    const double top = fmax(a, fmax(b, c));
+    return top <= no_log / 2 ? no_log + 0 * (a + b + c)
+                             : top + log(exp(a - top) + exp(b - top) + exp(c - top));
+}
+
+static double ctc_total(const ctc_sample_t *s, const double *alphas)
+{
+    const double *last = alphas + (s->steps - 1) * s->width + s->states - 1;
+    if (s->steps == 0)
+        return s->states > 1 ? no_log : 0;
+    return log_sum(last[0], s->states > 1 ? last[-1] : no_log, no_log);
+}
+
+static void compute_ctc(pl_reference_call_t *c)
+{
+    ctc_sample_t s;
+    for (int64_t b = 0; b < c->in_shape[0].dim[0]; b++) {
+        if (!ctc_sample_at(c, 0, b, &s))
+            return;
+        double *alphas = c->out[1] + b * s.all * s.width;
+        for (int64_t i = 0; i < s.all * s.width; i++)
+            alphas[i] = no_log;
+        for (int64_t t = 0; t < s.steps; t++) {
+            double *now = alphas + t * s.width, *past = now - s.width;
+            for (int64_t k = 0; k < s.states; k++) {
+                double sum = k < 2 ? 0 : no_log;
+                if (t > 0)
+                    sum = log_sum(past[k], k ? past[k - 1] : no_log,
+                                  ctc_skips(&s, k) ? past[k - 2] : no_log);
+                now[k] = at_least_no_log(sum + s.x[t * s.classes + ctc_label(&s, k)]);
+            }
+        }
+        const double total = ctc_total(&s, alphas);
+        c->out[0][b] = !(total <= no_log / 2) ? -total : c->attr->keep ? 0 : INFINITY;
+    }
+}
+
+/* What follows a state of the last step, and of each step before it from those `after`
+ * it, which include that step's probabilities. */
+static void ctc_betas(const ctc_sample_t *s, const double *after, double *betas)
+{
+    for (int64_t k = 0; k < s->states; k++) {
+        betas[k] = k + 2 < s->states ? no_log : 0;
+        if (after)
+            betas[k] = log_sum(
+                after[k], k + 1 < s->states ? after[k + 1] : no_log,
+                k + 2 < s->states && ctc_skips(s, k + 2) ? after[k + 2] : no_log);
+    }
+}
+
+static void compute_ctc_grad(pl_reference_call_t *c)
+{
+    ctc_sample_t s;
+    const int64_t width = 2 * c->in_shape[2].dim[1] + 1;
+    double *betas = pl_alloc_array(2 * (size_t)width, sizeof *betas), *after;
+    if (!betas) {
+        c->code = pl_no_memory(c->err);
+        return;
+    }
+    after = betas + width;
+    for (int64_t b = 0; b < c->in_shape[1].dim[0] && ctc_sample_at(c, 1, b, &s); b++) {
+        const double *alphas = c->in[5] + b * s.all * width,
+                     total = ctc_total(&s, alphas);
+        for (int64_t t = s.steps - 1; t >= 0 && !(total <= no_log / 2); t--) {
+            const double *x = s.x + t * s.classes;
+            double *dx = c->out[0] + (b * s.all + t) * s.classes;
+            ctc_betas(&s, t + 1 < s.steps ? after : NULL, betas);
+            for (int64_t k = 0; k < s.states; k++) {
+                const int64_t label = ctc_label(&s, k);
+                dx[label] -= c->in[0][b] * exp(alphas[t * width + k] + betas[k] - total);
+                after[k] = at_least_no_log(betas[k] + x[label]);
+            }
+        }
+    }
+    pl_free(betas);
+}
+
 const pl_reference_kernel_t pl_reference_rows[PL_OPCODES] = {
     [PL_OP_softmax] = compute_softmax,
     [PL_OP_softmax_grad] = compute_softmax_grad,
@@ -304,6 +431,8 @@ const pl_reference_kernel_t pl_reference_rows[PL_OPCODES] = {
     [PL_OP_embedding_grad] = compute_embedding,
     [PL_OP_cross_entropy] = compute_cross_entropy,
     [PL_OP_cross_entropy_grad] = compute_cross_entropy_grad,
+    [PL_OP_ctc] = compute_ctc,
+    [PL_OP_ctc_grad] = compute_ctc_grad,
     [PL_OP_correct] = compute_correct,
     [PL_OP_confusion] = compute_confusion,
     [PL_OP_score_bins] = compute_score_bins,

@@ -1,5 +1,5 @@
 /* operators_rows.c - operators along rows: softmax, normalisation, embedding, cross
- * entropy
+ * entropy, connectionist temporal classification
  *
  * layers.c makes the parameters of those that have some. */
 #include "tensor/operators.h"
@@ -264,6 +264,69 @@ static void gradient_cross_entropy(pl_graph_t *g, const pl_op_t *op, pl_node_t d
                     NULL);
 }
 
+/* ---- ctc ---- */
+
+static int shape_ctc(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    const pl_shape_t x = out->shape, targets = pl_input_shape(g, op, 1);
+    if (pl_want_float(g, op, 1) != PL_OK)
+        return PL_EINVAL;
+    if (x.rank != 3 || targets.rank != 2 || targets.dim[0] != x.dim[0])
+        return pl_op_fail(g,
+                          "ctc takes log probabilities [B, T, C] and targets [B, S], got "
+                          "%s and %s",
+                          PL_TEXT_OF(x), PL_TEXT_OF(targets));
+    if (op->attr.from < 0 || op->attr.from >= x.dim[2])
+        return pl_op_fail(g, "ctc takes a blank from 0 to %lld, got %lld",
+                          (long long)x.dim[2] - 1, (long long)op->attr.from);
+    for (int k = 1; k < 4; k++)
+        if (want_indices(g, op, k, k == 1 ? targets : PL_SHAPE(x.dim[0])) != PL_OK)
+            return PL_EINVAL;
+    out[0].shape = PL_SHAPE(x.dim[0]);
+    out[1].shape = PL_SHAPE(x.dim[0], x.dim[1], 2 * targets.dim[1] + 1);
+    return PL_OK;
+}
+
+static int shape_ctc_grad(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
+{
+    out->shape = pl_input_shape(g, op, 1);
+    return pl_want_float(g, op, 2);
+}
+
+static void gradient_ctc(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)
+{
+    pl_node_t inputs[6] = {dy};
+    for (int k = 0; k < 4; k++)
+        inputs[1 + k] = pl_node_of(op->input[k]);
+    inputs[5] = pl_node_of(op->output[1]);
+    dx[0] = pl_emit(g, PL_OP_ctc_grad, inputs, 6, &op->attr, NULL);
+}
+
+/* Kernels take int32. */
+static pl_node_t as_int32(pl_graph_t *g, pl_node_t x)
+{
+    const pl_dtype_t dtype = pl_dtype_of(g, x);
+    return dtype == PL_I64 || dtype == PL_U8 ? pl_cast(g, x, PL_I32) : x;
+}
+
+pl_loss_t pl_ctc(pl_graph_t *g, pl_node_t log_probabilities, pl_node_t targets,
+                 pl_node_t input_lengths, pl_node_t target_lengths,
+                 const pl_ctc_options_t *options)
+{
+    const pl_ctc_options_t o = options ? *options : (pl_ctc_options_t){0};
+    const pl_node_t labels = as_int32(g, target_lengths),
+                    inputs[] = {log_probabilities, as_int32(g, targets),
+                                as_int32(g, input_lengths), labels};
+    pl_node_t losses = pl_emit(g, PL_OP_ctc, inputs, 4,
+                               &(pl_attr_t){.from = o.blank, .keep = o.zero_infinity},
+                               NULL);
+    if (!o.sum)
+        losses = pl_div(g, losses,
+                        pl_maximum(g, pl_cast(g, labels, PL_F32), pl_scalar(g, 1)));
+    const double count = g->error.code ? 1 : (double)pl_elements(pl_shape_of(g, losses));
+    return pl_pair(pl_sum(g, losses, NULL, 0, false), pl_scalar(g, o.sum ? 1 : count));
+}
+
 const pl_rules_t pl_rows_rules[PL_OPCODES] = {
     [PL_OP_softmax] = {shape_softmax, gradient_softmax},
     [PL_OP_softmax_grad] = {shape_softmax, NULL},
@@ -277,6 +340,8 @@ const pl_rules_t pl_rows_rules[PL_OPCODES] = {
     [PL_OP_cross_entropy] = {shape_cross_entropy, gradient_cross_entropy},
     [PL_OP_cross_entropy_grad] = {pl_shape_of_inputs, NULL},
     [PL_OP_correct] = {shape_cross_entropy, NULL},
+    [PL_OP_ctc] = {shape_ctc, gradient_ctc},
+    [PL_OP_ctc_grad] = {shape_ctc_grad, NULL},
     [PL_OP_confusion] = {shape_confusion, NULL},
     [PL_OP_score_bins] = {shape_confusion, NULL},
 };

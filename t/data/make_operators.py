@@ -97,6 +97,20 @@ def recurrent(name, shape, units, gru=False, layers=1, both=False, states=False,
     return name, function, [shape] + [state] * count + [tuple(p.shape) for p in cell.parameters()], -1, 1, lengths
 
 
+def ctc(name, shape, labels, low, high, short=False, total=False, zero=False):
+    B, T, C = shape
+    steps = [T - (k % 3 if short else 0) for k in range(B)]
+    counts = [k % (labels + 1) if short else labels for k in range(B)]
+    if zero:
+        steps[-1] = 1
+    sizes = torch.tensor(steps), torch.tensor(counts)
+
+    def function(a, i):
+        return F.ctc_loss(a.log_softmax(-1).transpose(0, 1), i, *sizes, C - 1, "sum" if total else "mean", zero)
+
+    return name, function, [shape], low, high, ((B, labels), C - 1, None)
+
+
 def batch_norm(x, weight, bias, mean, var):
     return F.batch_norm(x, mean, var, weight, bias, training=True, momentum=M[0], eps=1e-5)
 
@@ -503,6 +517,11 @@ C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
     ("all_reduce, sum", lambda a: a.tanh() ** 2, [(3, 5)]),
     ("all_reduce, mean", lambda a: a.tanh() ** 2 / 2, [(37,)]),
     ("triplet", lambda a, b, c: F.triplet_margin_loss(a, b, c, 2), [(5, 7), (5, 7), (5, 7)]),
+    ctc("ctc", (3, 6, 5), 2, -3, 3),
+    ctc("ctc, repeated labels, sum", (4, 9, 3), 4, -2, 2, total=True),
+    ctc("ctc, lengths", (5, 8, 6), 3, -3, 3, short=True),
+    ctc("ctc, lengths, too few steps", (4, 7, 4), 3, -1, 1, short=True, total=True, zero=True),
+    ctc("ctc, many states", (2, 40, 7), 17, -2, 2),
     ("cross_entropy", lambda a, i: F.cross_entropy(a, i, reduction="sum"), [(6, 5)], -3, 3, ((6,), 5, None)),
     ("cross_entropy, tokens", lambda a, i: F.cross_entropy(a.flatten(0, 1), i.flatten(), reduction="sum"),
      [(2, 3, 17)], -1, 1, ((2, 3), 17, None)),

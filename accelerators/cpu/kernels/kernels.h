@@ -254,6 +254,19 @@ typedef struct pl_recurrent_job {
                                            these for the gradient */
 } pl_recurrent_job_t;
 
+/* Connectionist temporal classification of samples of `steps` steps, some of which have
+ * fewer.  A logarithm of 0 is PL_CTC_NONE. */
+#define PL_CTC_NONE (-1e30f)
+typedef struct pl_ctc_job {
+    int64_t steps, classes, labels, blank;
+    bool zero_infinity;
+    const float *x;                             /* [batch, steps, classes] */
+    const int32_t *targets, *lengths[2];     /* [batch, labels]; [batch] steps, labels */
+    float *alphas, *losses;                  /* [batch, steps, 2 labels + 1]; [batch] */
+    const float *dy;                            /* [batch] */
+    float *dx, *scratch;                        /* as x; [batch, 2, 2 labels + 1] */
+} pl_ctc_job_t;
+
 /* Computes items [from, to) of a job. */
 typedef void pl_kernel_run_t(const void *job, int64_t from, int64_t to);
 
@@ -271,6 +284,8 @@ typedef void pl_kernel_run_t(const void *job, int64_t from, int64_t to);
     X(correct, pl_cross_entropy_job_t) \
     X(cross_entropy, pl_cross_entropy_job_t) \
     X(cross_entropy_grad, pl_cross_entropy_job_t) \
+    X(ctc, pl_ctc_job_t) \
+    X(ctc_grad, pl_ctc_job_t) \
     X(cumsum, pl_cumsum_job_t) \
     X(gather, pl_gather_job_t) \
     X(interpolate, pl_interpolate_job_t) \
