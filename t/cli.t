@@ -359,6 +359,11 @@ a_sweep_is_checked_before_it_starts() {
     refused 2 '"optimizer.lr" takes a number from 0 up, not "x"' fit run.json --set trainer.run_name=checked --set optimizer.lr=1,x
     ok "nothing was started" test ! -e runs/checked-1
     refused 2 'between commas is empty.*data.path="a,b"' fit run.json --set data.path=a,,b
+    try "$paceline" fit run.json --print-config --set 'data.path=SELECT a, b FROM t'
+    is "$status" 0 "a query is one value"
+    like "$out" '"path": "SELECT a, b FROM t"' "with its commas"
+    try "$paceline" fit run.json --print-config --set "data.path='a,b' (c,d)"
+    like "$out" "\"path\": \"'a,b' \(c,d\)\"" "so are quotes and parentheses"
     refused 2 'has several values and is set twice' fit run.json --set optimizer.lr=1,2 --set optimizer.lr=3
     refused 2 'at most 1000' fit run.json --set "trainer.seed=$(seq -s, 40)" --set "trainer.max_steps=$(seq -s, 40)"
     refused 2 '"trainer.devices" takes .* from 1 up .*not 0' fit run.json --set trainer.devices=0,2

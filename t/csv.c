@@ -153,6 +153,19 @@ static void a_bad_first_row_is_no_header(void)
        "words above numbers in most columns are names");
 }
 
+static void a_delimiter_behind_the_last_name_is_no_column(void)
+{
+    ok(!parse("a,b,\n1,2\n3,4\n", PL_CSV_AUTO) && holds(2, 2, VALUES(1, 2, 3, 4)),
+       "commas: %s", err.text);
+    ok(csv.name && !strcmp(csv.name[1], "b"), "and the names are kept");
+    is_int(csv.skipped, 0, "so no line is left out");
+    ok(!parse("a;b;\r\n1;2\r\n3;4\r\n", PL_CSV_AUTO) && csv.name
+           && holds(2, 2, VALUES(1, 2, 3, 4)),
+       "semicolons and CRLF: %s", err.text);
+    ok(!parse("a,b,\n1,2,\n3,4,\n", PL_CSV_AUTO) && csv.columns == 3,
+       "rows with the delimiter, too, have a column of empty cells");
+}
+
 static void cells_are_texts(void)
 {
     ok(!parse("name,age\n\"Allen, Miss \"\"E\"\"\", 29\n\"two\nlines\" ,\n", PL_CSV_AUTO),
@@ -381,6 +394,7 @@ int main(void)
     run(json_lines_survive_a_lack_of_memory);
     run(a_header_gives_names);
     run(a_bad_first_row_is_no_header);
+    run(a_delimiter_behind_the_last_name_is_no_column);
     run(cells_are_texts);
     run(the_delimiter_is_found);
     run(lines_before_a_table_and_comments_are_left_out);

@@ -263,6 +263,41 @@ texts_without_a_header_are_rows() {
     like "$(<with.json)" '"header": "yes"' "and the option is there to change"
 }
 
+names_that_are_years_are_names() {
+    awk 'BEGIN { srand(6); print "2019,2020,2021"; for (k = 0; k < 60; k++) printf "%.3f,%.3f,%.3f\n", rand(), rand(), rand() }' >years.csv
+    try "$paceline" init years.csv
+    like "$out" 'A table of 60 rows and 3 columns with , between fields, with a header' "numbers that are years are names"
+    like "$(<years.json)" '"y": "2021"' "of the target, too"
+    awk 'BEGIN { for (k = 0; k < 60; k++) printf "%d,%d\n", 1990 + k % 20, 1991 + k % 20 }' >spans.csv
+    try "$paceline" init spans.csv
+    like "$out" 'A table of 60 rows and 2 columns .* without a header' "rows of years are rows"
+}
+
+what_predict_does_not_use_is_named() {
+    put_passengers
+    try "$paceline" init passengers.csv --output people.json
+    try "$paceline" fit people.json --set trainer.max_epochs=2
+    sed '1s/$/,Deck/; 2,$s/$/,B/; 5s/,[SCQ],A,B$/,X,A,B/' passengers.csv >later.csv
+    try "$paceline" predict people.json --set data.path=later.csv --checkpoint runs/latest
+    is "$status" 0 "a file with another column and another value is predicted"
+    like "$err" '1 column is not used, which the training data did not use: "Deck"' "the column is named"
+    like "$err" 'Embarked.: 1 cell with a value that is rare or unknown' "so is the value: $err"
+    is "$(grep -c 'is not used' <<<"$err")" 1 "columns that the run file leaves out are not"
+}
+
+names_with_blanks_are_quoted() {
+    put_passengers
+    mv passengers.csv 'my people.csv'
+    try "$paceline" init 'my people.csv'
+    like "$out" "fit 'my people.json'" "the next command can be copied"
+    printf '%s\n' y {1..60} | sed '2,$s/$/.5/' >one.csv
+    try "$paceline" init one.csv
+    like "$err" 'one.csv' "a table of one column is refused: $err"
+}
+
+run names_that_are_years_are_names
+run names_with_blanks_are_quoted
+run what_predict_does_not_use_is_named trains
 run a_poor_result_has_its_reason trains
 run texts_without_a_header_are_rows
 run a_table_gets_a_run_file_with_reasons

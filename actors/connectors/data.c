@@ -235,10 +235,10 @@ static void open_done(data_t *data)
     } else {
         if (pl_data_loaders_tests_training(&data->loaders))
             pl_log_line(PL_LOG_WARNING, pl_actor_rank(data), pl_actor_name(data),
-                        "the test uses all samples of the source that this run "
-                        "trains%s on, so its metrics say little about other data: set "
-                        "data.test",
-                        data->job->data->val_split > 0 ? " and validates" : "");
+                        "the test uses all samples of the source for training%s: if "
+                        "these weights were trained on it, the metrics say little about "
+                        "other data; data.test names another source",
+                        data->job->data->val_split > 0 ? " and validation" : "");
         batch_size_warn(data);
         pl_reply_open_data(call,
                            &(pl_open_data_reply_t){.data_info = data_info,

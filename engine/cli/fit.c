@@ -163,31 +163,13 @@ static bool can_resume(const pl_result_t *result)
 
 /* ---- next steps ---- */
 
-/* A word quoted for a shell where that is needed; to be freed by free()  [NULL: no
- * memory]. */
-static char *word_text(const char *word)
-{
-    char *text = NULL;
-    size_t size;
-    FILE *to = open_memstream(&text, &size);
-    bool plain = !word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                    "0123456789/._-+,=:@%")];
-    if (!to)
-        return NULL;
-    fputs(plain ? word : "'", to);
-    for (const char *c = word; !plain && *c; c++)
-        fprintf(to, *c == '\'' ? "'\\''" : "%c", *c);
-    fputs(plain ? "" : "'", to);
-    fclose(to);
-    return text;
-}
-
 /* "paceline fit RUN_DIR/run.json --resume RUN_DIR": the effective run file, which has all
  * that was set. To be freed by pl_text_free()  [option ""; NULL: no memory]. */
 static char *command_text(const char *command, const char *run_dir, const char *option)
 {
-    char *path = pl_text("%s/run.json", run_dir), *file = path ? word_text(path) : NULL,
-         *folder = *option ? word_text(run_dir) : NULL;
+    char *path = pl_text("%s/run.json", run_dir),
+         *file = path ? cli_shell_word(path) : NULL,
+         *folder = *option ? cli_shell_word(run_dir) : NULL;
     char *text = file ? pl_text("%s %s %s%s%s%s%s", cli_program(), command, file,
                                 *option ? " " : "", option, *option ? " " : "",
                                 folder ? folder : "")
@@ -220,7 +202,7 @@ static void prompt_of(const char *vocabulary, char prompt[16])
 /* A prompt is for modules that write text: their data info has a vocabulary. */
 static void show_next_steps(const pl_options_t *options, const char *run_dir)
 {
-    char prompt[16] = "", *folder = word_text(run_dir);
+    char prompt[16] = "", *folder = cli_shell_word(run_dir);
     json_t *data_info = cli_weights_data_info(run_dir);
     const char *vocabulary = json_string_value(json_object_get(data_info, "vocabulary"));
     cli_print("\nnext steps\n");

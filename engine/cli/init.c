@@ -74,6 +74,23 @@ static char *run_text(const json_t *proposal, const char *data)
 
 /* ---- the file ---- */
 
+char *cli_shell_word(const char *word)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *to = open_memstream(&text, &size);
+    bool plain = !word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                    "0123456789/._-+,=:@%")];
+    if (!to)
+        return NULL;
+    fputs(plain ? word : "'", to);
+    for (const char *c = word; !plain && *c; c++)
+        fprintf(to, *c == '\'' ? "'\\''" : "%c", *c);
+    fputs(plain ? "" : "'", to);
+    fclose(to);
+    return text;
+}
+
 char *cli_init_name(const char *data)
 {
     size_t length = strlen(data);
@@ -156,8 +173,12 @@ int cli_init(const cli_init_t *arguments)
         cli_failure(&err, arguments->json);
     else if (arguments->json)
         cli_print_json(json_pack("{s:s, s:s}", "event", "result", "run", name));
-    else
-        cli_print("written to %s; train with: %s fit %s\n", name, cli_program(), name);
+    else {
+        char *word = cli_shell_word(name);
+        cli_print("written to %s; train with: %s fit %s\n", name, cli_program(),
+                  word ? word : name);
+        free(word);
+    }
     pl_text_free(name);
     return code == PL_OK ? CLI_DONE : CLI_WRONG;
 }

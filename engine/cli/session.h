@@ -102,6 +102,10 @@ pl_options_t *cli_run_load(const cli_run_t *run, pl_error_t *err);
 bool cli_is_data(const char *path);
 /* "titanic.json" for "data/titanic.csv.gz", from pl_text()  [NULL: no memory]. */
 char *cli_init_name(const char *data);
+
+/* A word quoted for a shell where that is needed; to be freed by free()  [NULL: no
+ * memory]. */
+char *cli_shell_word(const char *word);
 /* Proposes a run for data, prints the reasons unless `quiet`, and writes a run file.
  * PL_EINVAL: the file exists. */
 int cli_init_write(const char *data, const char *target, const char *path, bool quiet,

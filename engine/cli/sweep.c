@@ -1,14 +1,15 @@
 /* sweep.c - several runs from one request: --set KEY=a,b
  *
- * A comma separates values unless it stands in brackets, braces or quotes, so a list or a
- * name with a comma is one value. Several such keys give every combination; the last key
- * changes fastest. All runs are checked before the first one starts: a sweep should not
- * end after hours at a slip of the pen. */
+ * A comma separates values unless it stands in brackets, braces, parentheses or quotes,
+ * so a list or a name with a comma is one value, and so is a query. Several such keys
+ * give every combination; the last key changes fastest. All runs are checked before the
+ * first one starts: a sweep should not end after hours at a slip of the pen. */
 #include "cli/session.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { RUNS_MAX = 1000, COLUMNS_MAX = 6, CELL = 40 };
 
@@ -18,16 +19,21 @@ enum { RUNS_MAX = 1000, COLUMNS_MAX = 6, CELL = 40 };
 static size_t value_length(const char *text)
 {
     int depth = 0;
-    bool quoted = false;
+    char quote = '\0';
     size_t at = 0;
-    for (; text[at] && (depth > 0 || quoted || text[at] != ','); at++) {
-        char c = text[at];
-        if (quoted && c == '\\' && text[at + 1])
+    if (!strncasecmp(text, "select ", strlen("select ")))
+        return strlen(text);                                /* a query of data.query */
+    for (; text[at] && (depth > 0 || quote || text[at] != ','); at++) {
+        const char c = text[at];
+        if (quote == '"' && c == '\\' && text[at + 1])
             at++;
-        else if (c == '"')
-            quoted = !quoted;
-        else if (!quoted)
-            depth += (c == '[' || c == '{') - (c == ']' || c == '}');
+        else if (c == quote)
+            quote = '\0';
+        else if (!quote && (c == '"' || (c == '\'' && strchr(text + at + 1, c))))
+            quote = c;
+        else if (!quote)
+            depth += (c == '[' || c == '{' || c == '(')
+                     - (c == ']' || c == '}' || c == ')');
     }
     return at;
 }

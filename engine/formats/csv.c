@@ -2,114 +2,17 @@
  *
  * A scanner takes one field after the other. It first reads the beginning of the file
  * without changing it, to find what the caller leaves open; then it reads everything and
- * ends each cell with a zero byte in place. So a cell costs a pointer and no copy.
- *
- * Numbers are the same under every locale. Up to 15 digits and a power of ten up to 22
- * are both exact in a double, so one multiplication or division rounds correctly
- * (Clinger, "How to read floating point numbers accurately", 1990, the fast path).
- * Nearly all numbers are of this kind; strtod() with its own locale reads the rest. */
+ * ends each cell with a zero byte in place. So a cell costs a pointer and no copy. */
 #include "formats/csv.h"
 
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
 
 #define COLUMNS_MAX (1 << 24)
-#define LONGEST 400                                         /* characters of a number */
-
-/* ---- numbers ---- */
-
-static const double ten_to[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-                                1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
-                                1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
-
-typedef struct decimal {
-    bool negative, exact;                          /* exact: `digits` holds all of them */
-    uint64_t digits;
-    int count;                                     /* of significant digits in `digits` */
-    int power;                                     /* of ten */
-} decimal_t;
-
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static const char *take_digits(const char *p, const char *end, decimal_t *d,
-                               int power_step)
-{
-    for (; p < end && is_digit(*p); p++) {
-        if (d->count >= 15) {
-            d->exact = false;
-            continue;
-        }
-        d->digits = d->digits * 10 + (uint64_t)(*p - '0');
-        d->count += d->digits > 0;
-        d->power += power_step;
-    }
-    return p;
-}
-
-/* Splits a number by its grammar: [+-] digits [point digits] [e [+-] digits], with a
- * digit before or after the point. */
-static bool take_decimal(const char *p, const char *end, char point, decimal_t *d)
-{
-    d->negative = p < end && *p == '-';
-    if (p < end && (*p == '-' || *p == '+'))
-        p++;
-    const char *start = p;
-    p = take_digits(p, end, d, 0);
-    size_t seen = (size_t)(p - start);
-    if (p < end && *p == point) {
-        start = ++p;
-        p = take_digits(p, end, d, -1);
-        seen += (size_t)(p - start);
-    }
-    if (!seen || p == end || (*p != 'e' && *p != 'E'))
-        return seen > 0 && p == end;
-    bool negative = ++p < end && *p == '-';
-    if (p < end && (*p == '-' || *p == '+'))
-        p++;
-    if (p == end || !is_digit(*p))
-        return false;
-    int power = 0;
-    for (; p < end && is_digit(*p); p++)
-        power = power < 100000 ? power * 10 + (*p - '0') : power;
-    d->power += negative ? -power : power;
-    return p == end;
-}
-
-bool pl_number(const char *text, size_t length, char point, double *number)
-{
-    char copy[LONGEST + 1];
-    decimal_t d = {.exact = true};
-    if (length > LONGEST || !take_decimal(text, text + length, point, &d))
-        return false;
-    if (d.exact && d.power >= -22 && d.power <= 22) {
-        double value = (double)d.digits;
-        value = d.power < 0 ? value / ten_to[-d.power] : value * ten_to[d.power];
-        *number = d.negative ? -value : value;
-        return true;
-    }
-    memcpy(copy, text, length);
-    copy[length] = '\0';
-    for (char *at = copy; point != '.' && *at; at++)
-        *at = *at == point ? '.' : *at;
-    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!plain)
-        return false;
-    double value = strtod_l(copy, NULL, plain);
-    freelocale(plain);
-    if (!isfinite(value))
-        return false;
-    *number = value;
-    return true;
-}
 
 /* ---- fields ---- */
 
@@ -270,6 +173,7 @@ static bool csv_find_record(csv_scan_t *s)
 typedef struct csv_sample {
     int records, columns;                      /* columns: of most records */
     int agree, lead;                           /* records with that many; others before */
+    int first;                                 /* fields of the first record */
     int64_t lead_lines;
     int points, commas;                           /* numbers with a point; with a comma */
     int cells, numbers;                           /* numbers: with either */
@@ -304,6 +208,7 @@ static csv_sample_t csv_sample(const csv_scan_t *s, char delimiter)
         if (good)
             count[found.records++] = fields;
     }
+    found.first = found.records ? count[0] : 0;
     for (int k = 0; k < found.records; k++) {
         int agree = 0;
         for (int i = 0; i < found.records; i++)
@@ -350,6 +255,20 @@ static void csv_skip_lines(csv_scan_t *s, int64_t lines)
     }
 }
 
+/* Removes the delimiter behind the last name of a header whose rows have none: a blank
+ * beside a field is no part of it. */
+static bool csv_drop_delimiter(csv_scan_t *s, const csv_sample_t *found)
+{
+    char *end = memchr(s->at, '\n', (size_t)(s->end - s->at));
+    while (end && end > s->at && (end[-1] == '\r' || is_blank(end[-1])))
+        end--;
+    if (!end || found->lead != 1 || found->first != found->columns + 1
+        || end[-1] != s->csv.format.delimiter)
+        return false;
+    end[-1] = ' ';
+    return true;
+}
+
 /* Finds what the format leaves open. */
 static void csv_find_format(csv_scan_t *s)
 {
@@ -366,7 +285,8 @@ static void csv_find_format(csv_scan_t *s)
         found = csv_find_delimiter(s);
     else
         found = csv_sample(s, format->delimiter);
-    if (format->skip < 0 && found.lead && found.lead <= LEAD_MAX
+    if (!csv_drop_delimiter(s, &found) && format->skip < 0 && found.lead
+        && found.lead <= LEAD_MAX
         && found.agree == found.records - found.lead && found.agree > 1)
         csv_skip_lines(s, found.lead_lines);
     if (format->decimal == PL_CSV_FIND)

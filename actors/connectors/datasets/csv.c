@@ -191,6 +191,33 @@ static int csv_read_text(csv_dataset_t *csv, const pl_csv_format_t *format,
                 : pl_csv_load(csv->path, pl_file_limit(), format, &csv->table, err);
 }
 
+/* A row of numbers that are years, each later than the one before by the same. */
+static bool is_years(const pl_csv_t *table, int64_t row)
+{
+    double year, last = 0, step = 0;
+    int years = 0;
+    for (int k = 0; k < table->columns; k++) {
+        if (!pl_csv_number(table, row, k, &year))
+            continue;
+        if (year != floor(year) || year < 1000 || year > 2999 || (years && year <= last)
+            || (years > 1 && year - last != step))
+            return false;
+        step = year - last;
+        last = year;
+        years++;
+    }
+    return years > 1;
+}
+
+/* The first row has the names of columns: years, as no other row has. */
+static bool has_years_as_names(const pl_csv_t *table)
+{
+    bool has = table->rows > 1 && is_years(table, 0);
+    for (int64_t row = 1; row < table->rows && has; row++)
+        has = !is_years(table, row);
+    return has;
+}
+
 int csv_load(csv_dataset_t *csv, pl_error_t *err)
 {
     if (csv->part && csv->part->head)
@@ -213,13 +240,16 @@ int csv_load(csv_dataset_t *csv, pl_error_t *err)
         code = pl_jsonl_load(csv->path, pl_file_limit(), &csv->table, err);
     else if (!code)
         code = csv_read_text(csv, &format, err);
-    if (!code && csv->table.start && csv->header == PL_CSV_AUTO && csv->table.name
-        && names_recur(&csv->table)) {
+    const bool may_differ = !code && csv->table.start && csv->header == PL_CSV_AUTO,
+               recurs = may_differ && csv->table.name && names_recur(&csv->table);
+    if (recurs || (may_differ && !csv->table.name && has_years_as_names(&csv->table))) {
         csv_log(csv, PL_LOG_INFO,
-                "the first line is a row, because a text of it occurs again below; "
-                "\"header\": \"yes\" makes it the names of the columns");
+                recurs ? "the first line is a row, because a text of it occurs again "
+                         "below; \"header\": \"yes\" makes it the names of the columns"
+                       : "the first line has the names of the columns, because its "
+                         "numbers are years; \"header\": \"no\" makes it a row");
         pl_csv_release(&csv->table);
-        format.header = PL_CSV_NO;
+        format.header = recurs ? PL_CSV_NO : PL_CSV_YES;
         code = csv_read_text(csv, &format, err);
     }
     if (code)

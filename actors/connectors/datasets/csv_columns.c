@@ -209,6 +209,25 @@ static int csv_use_other(csv_dataset_t *csv, const json_t *known, int k, pl_erro
     return code;
 }
 
+/* A list of columns, "a,b", has this one. */
+static bool lists_column(const csv_dataset_t *csv, const char *text, int column)
+{
+    bool lists = false;
+    for (size_t length; *text && !lists; text += length + (text[length] == ',')) {
+        length = strcspn(text, ",");
+        lists = csv_column(&csv->table, text, length) == column;
+    }
+    return lists;
+}
+
+/* The run file says that a column is no feature. */
+static bool is_left_out(const csv_dataset_t *csv, int column)
+{
+    return lists_column(csv, csv->ignored, column)
+           || lists_column(csv, csv->groups, column)
+           || lists_column(csv, csv->time, column);
+}
+
 static int csv_use_by_name(csv_dataset_t *csv, const json_t *known, pl_stage_t stage,
                            pl_error_t *err)
 {
@@ -242,7 +261,7 @@ static int csv_use_by_name(csv_dataset_t *csv, const json_t *known, pl_stage_t s
         char names[200] = "";
         int count = 0, length = 0;
         for (int k = 0; k < csv->table.columns; k++) {
-            if (csv->use[k] != FOR_NOTHING)
+            if (csv->use[k] != FOR_NOTHING || is_left_out(csv, k))
                 continue;
             if (length < (int)sizeof names - 60)
                 length += snprintf(names + length, sizeof names - (size_t)length,
@@ -250,7 +269,7 @@ static int csv_use_by_name(csv_dataset_t *csv, const json_t *known, pl_stage_t s
             count++;
         }
         if (count)
-            csv_log(csv, PL_LOG_INFO,
+            csv_log(csv, stage == PL_VALIDATE ? PL_LOG_INFO : PL_LOG_WARNING,
                     "%d column%s not used, which the training data did not use: %s%s",
                     count, count > 1 ? "s are" : " is", names,
                     length < (int)sizeof names - 60 ? "" : ", …");

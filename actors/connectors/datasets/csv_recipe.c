@@ -242,7 +242,7 @@ static void fill_category(csv_dataset_t *csv, int k, int at, int index, int64_t 
     }
     char text[80];
     if (unknown && csv->stage != PL_TRAIN)
-        csv_log(csv, PL_LOG_INFO,
+        csv_log(csv, csv->stage == PL_VALIDATE ? PL_LOG_INFO : PL_LOG_WARNING,
                 "field %s: %lld cell%s with a value that is rare or unknown in the "
                 "training data",
                 csv_column_text(csv, csv->from[k], text), (long long)unknown,

@@ -320,13 +320,14 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
         propose_reason(p, "data.name", "JSON Lines: %lld objects with %d fields.",
                        (long long)table->rows, table->columns);
     else if (pl_is_sqlite(p->csv.path))
-        propose_reason(p, "data.name", "A SQLite table of %lld rows and %d columns.",
-                       (long long)table->rows, table->columns);
+        propose_reason(p, "data.name", "A SQLite table of %lld rows and %d column%s.",
+                       (long long)table->rows, table->columns,
+                       pl_plural(table->columns));
     else
         propose_reason(
             p, "data.name",
-            "A table of %lld rows and %d columns with %s between fields, %s header.",
-            (long long)table->rows, table->columns,
+            "A table of %lld rows and %d column%s with %s between fields, %s header.",
+            (long long)table->rows, table->columns, pl_plural(table->columns),
             *delimiter == '\t'  ? "tabs"
             : *delimiter == ' ' ? "blanks"
                                 : delimiter,
