@@ -675,7 +675,7 @@ validate_and_test_write_metrics() {
     is "$(grep -o '"val_loss":[0-9.]*' <<<"$out" | tail -n 1)" "$fitted" "with the metrics of the fit"
     try "$paceline" test run.json --checkpoint runs/measured
     is "$status" 0 "a test goes well"
-    like "$err" 'all samples of the source that this run trains and validates on, .*: set data.test$' \
+    like "$err" 'the test uses all samples of the source for training and validation: if these weights were trained on it, .* data.test names another source$' \
         "with a warning that these are the training data"
     like "$out" '^test_loss +[0-9]\.[0-9]{4}$' "and writes its metrics"
     like "$out" '^logged to runs/test/0001$' "and hands them to the loggers"
