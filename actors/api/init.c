@@ -36,9 +36,10 @@ static const pl_registration_t own_components[] = {
     {"launcher", &pl_script_launcher},    {"launcher", &pl_spawn_launcher},
     {"dataset", &pl_csv_dataset},         {"dataset", &pl_idx_dataset},
     {"dataset", &pl_lines_dataset},       {"dataset", &pl_npy_dataset},
-    {"dataset", &pl_pictures_dataset},    {"dataset", &pl_sources_dataset},
-    {"dataset", &pl_text_dataset},        {"module", &pl_graph_module},
-    {"module", &pl_layers_module},        PL_REGISTRATIONS_END,
+    {"dataset", &pl_pictures_dataset},    {"dataset", &pl_sounds_dataset},
+    {"dataset", &pl_sources_dataset},     {"dataset", &pl_text_dataset},
+    {"module", &pl_graph_module},         {"module", &pl_layers_module},
+    PL_REGISTRATIONS_END,
 };
 
 /* What it reads lies in the memory of this process. */

@@ -200,11 +200,10 @@ static bool is_years(const pl_csv_t *table, int64_t row)
         if (!pl_csv_number(table, row, k, &year))
             continue;
         if (year != floor(year) || year < 1000 || year > 2999 || (years && year <= last)
-            || (years > 1 && year - last != step))
+            || (years++ > 1 && year - last != step))
             return false;
         step = year - last;
         last = year;
-        years++;
     }
     return years > 1;
 }

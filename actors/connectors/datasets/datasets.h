@@ -14,6 +14,7 @@ extern const pl_dataset_ops_t pl_lines_dataset;
 extern const pl_dataset_ops_t pl_memory_dataset;
 extern const pl_dataset_ops_t pl_npy_dataset;
 extern const pl_dataset_ops_t pl_pictures_dataset;
+extern const pl_dataset_ops_t pl_sounds_dataset;
 extern const pl_dataset_ops_t pl_sources_dataset;
 extern const pl_dataset_ops_t pl_text_dataset;
 

@@ -23,6 +23,8 @@ typedef struct pl_picture_source {
     const char *path;          /* a folder of classes, or a table */
     const char *file, *label;  /* columns of the table, by name or number
                                                 ["": the first, the last] */
+    const char *what;          /* in errors  [picture] */
+    const char *endings;       /* of names: ".wav, .flac"  [those of pictures] */
     bool links;                /* follow links out of the folder */
     bool without_classes;      /* classes have no meaning: predictions */
     const json_t *class_names; /* of the training data; borrowed  [found] */

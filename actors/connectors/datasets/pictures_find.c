@@ -26,14 +26,27 @@ typedef struct picture_finder {
     pl_error_t *err;
 } picture_finder_t;
 
-static bool is_picture_name(const char *name)
+/* The endings of names that the source has, and what such a file is. */
+static const char *endings_of(const pl_picture_source_t *source)
 {
-    static const char *const endings[] = {".png", ".jpg", ".jpeg", ".webp"};
-    const char *dot = strrchr(name, '.');
-    for (size_t k = 0; dot && k < sizeof endings / sizeof *endings; k++)
-        if (!strcasecmp(dot, endings[k]))
-            return true;
-    return false;
+    return source->endings ? source->endings : ".png, .jpg, .jpeg, .webp";
+}
+
+static const char *what_of(const pl_picture_source_t *source)
+{
+    return source->what ? source->what : "picture";
+}
+
+static bool is_name(const pl_picture_source_t *source, const char *name)
+{
+    const char *dot = strrchr(name, '.'), *ending = endings_of(source);
+    bool is = false;
+    for (size_t length; dot && *ending && !is; ending += strspn(ending, ", ")) {
+        length = strcspn(ending, ",");
+        is = strlen(dot) == length && !strncasecmp(dot, ending, length);
+        ending += length;
+    }
+    return is;
 }
 
 /* Adds a picture; consumes path. */
@@ -140,7 +153,7 @@ static int folder_add(const picture_finder_t *find, const char *folder, int64_t 
             code = path ? entry_type(find, path, &type) : pl_no_memory(find->err);
         if (!code && type == S_IFDIR) {
             code = folder_add(find, path, label, depth + 1);
-        } else if (!code && type == S_IFREG && is_picture_name(names[k])) {
+        } else if (!code && type == S_IFREG && is_name(find->source, names[k])) {
             code = list_add(find->list, path, label, find->err);
             path = NULL;
         } else if (!code && find->list->others++ == 0) {
@@ -189,9 +202,8 @@ static int class_add(const picture_finder_t *find, json_t *places, const char *p
     const int code = folder_add(find, path, label, 1);
     if (!code && !known && find->list->count == before)
         return pl_fail(find->err, PL_EFORMAT,
-                       "%s: there is no picture of this class (.png, .jpg, .jpeg, "
-                       ".webp): remove the folder",
-                       path);
+                       "%s: there is no %s of this class (%s): remove the folder", path,
+                       what_of(find->source), endings_of(find->source));
     return code;
 }
 
@@ -217,9 +229,9 @@ static int classes_add(const picture_finder_t *find, json_t *places)
     pl_free(names);
     if (!code && classes == 0)
         code = pl_fail(find->err, PL_EFORMAT,
-                       "%s has no folders: put the pictures of each class into a folder "
+                       "%s has no folders: put the %ss of each class into a folder "
                        "with its name, or name a table of paths",
-                       root);
+                       root, what_of(find->source));
     return code;
 }
 
@@ -234,7 +246,7 @@ static int table_load(const pl_picture_source_t *source, pl_csv_t *table, int *f
     int code = pl_csv_load(source->path, pl_file_limit(), &format, table, err);
     bool names_picture = false;
     for (int k = 0; !code && table->name && k < table->columns; k++)
-        names_picture = names_picture || is_picture_name(table->name[k]);
+        names_picture = names_picture || is_name(source, table->name[k]);
     if (names_picture) {
         pl_csv_release(table);
         format.header = PL_CSV_NO;
@@ -284,9 +296,8 @@ static int table_add(const picture_finder_t *find, json_t *places)
         pl_csv_place(&table, row, *cell ? column < 0 ? 0 : column : file, place);
         if (!*cell)
             code = pl_fail(find->err, PL_EFORMAT,
-                           "%s:%s: the path of the picture is "
-                           "missing",
-                           source->path, place);
+                           "%s:%s: the path of the %s is missing", source->path, place,
+                           what_of(source));
         else if (label < 0 && !source->without_classes)
             code = pl_fail(find->err, PL_EFORMAT,
                            *class ? "%s:%s: the training data have no class \"%.40s\""
