@@ -234,7 +234,7 @@ static pl_graph_t *exchanged(int n)
     const int64_t from = pl_graph_collective_reserve(g, (int64_t)n * n);
     pl_node_t sum = pl_region_view(g, PL_REGION_COLLECTIVE, from, PL_SHAPE(n, n));
     pl_assign(g, sum, h);
-    pl_graph_collective(g, from, (int64_t)n * n, NULL);
+    pl_graph_collective(g, PL_GRAPH_COLLECTIVE_SUM, from, (int64_t)n * n, NULL);
     pl_output(g, "y", pl_matmul(g, h, sum, false, false));
     return g;
 }
