@@ -707,7 +707,11 @@ static void csv_columns_are_matched_by_name(void)
            "a further field, which was given by number");
         is_text(other.info.data_info, train.info.data_info,
                 "the training data's names stay");
-        like(logged, "^2 .*other.csv: 1 column is not used, .*: \"z\"\n$", "%s", logged);
+        like(logged,
+             stages[k] == PL_TEST || stages[k] == PL_PREDICT
+                 ? "^1 .*other.csv: 1 column is not used, .*: \"z\"\n$"
+                 : "^2 .*other.csv: 1 column is not used, .*: \"z\"\n$",
+             "%s", logged);
         rig_close(&other);
     }
     rig_t bare = open_stage(train.info.data_info, PL_PREDICT, "b,a\n60,3\n", "");

@@ -20,7 +20,7 @@
 #include "kernel_texts.h"
 
 enum { NONE = 77, INCLUDED_MAX = 64, TOGETHER = 16 /* kernels */, PROCESSES = 2 };
-enum { SPILLED_MAX = 32 /* bytes */ };
+enum { SPILLED_MAX = 64 /* bytes; a double takes two registers */ };
 
 typedef struct nvrtc {
     int (*create)(void **, const char *, const char *, int, const char *const *,

@@ -42,7 +42,7 @@ resumes() {
 
 # warned - that this step was not saved, or, when only older ones could not be removed or be read, that
 warned() {
-    grep -qE 'could not be saved, training continues|cannot be removed|older ones are kept' err
+    grep -qE 'could not be saved, training continues|cannot be (removed|read)|older ones are kept' err
 }
 
 # whole - no checkpoint is damaged

@@ -51,9 +51,10 @@ static void show_end(const pl_result_t *result, int signal)
 static void show_best(const pl_result_t *result)
 {
     char *path = pl_text("%s/manifest.json", result->best_checkpoint);
-    json_t *manifest = path && *result->best_checkpoint ? json_load_file(path, 0, NULL)
-                                                        : NULL,
-           *callback;
+    json_error_t why;
+    json_t *manifest = NULL, *callback;
+    if (path && *result->best_checkpoint && !(manifest = json_load_file(path, 0, &why)))
+        cli_error("the step of the best checkpoint cannot be read: %s", why.text);
     const json_int_t step = json_integer_value(json_object_get(manifest, "global_step"));
     size_t k;
     json_array_foreach(json_object_get(manifest, "callbacks"), k, callback) {

@@ -269,7 +269,9 @@ static int csv_use_by_name(csv_dataset_t *csv, const json_t *known, pl_stage_t s
             count++;
         }
         if (count)
-            csv_log(csv, stage == PL_VALIDATE ? PL_LOG_INFO : PL_LOG_WARNING,
+            csv_log(csv,
+                    stage == PL_TEST || stage == PL_PREDICT ? PL_LOG_WARNING
+                                                            : PL_LOG_INFO,
                     "%d column%s not used, which the training data did not use: %s%s",
                     count, count > 1 ? "s are" : " is", names,
                     length < (int)sizeof names - 60 ? "" : ", …");
