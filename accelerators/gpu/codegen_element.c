@@ -280,8 +280,8 @@ static void print_part(gpu_unit_t *u, const unit_operands_t *o, bool joins)
     t->part_groups += groups;
 }
 
-/* Whether an operand overlaps another buffer of the current kernel: check.c could not
- * decide which of both is there at the end. */
+/* Whether an operand overlaps another buffer of the current kernel, or has another size
+ * there: check.c could not decide which of both is there at the end. */
 static bool overlaps_another(const gpu_codegen_t *t, const unit_operands_t *o)
 {
     const gpu_kernel_t *kernel = &t->kernel[t->kernels - 1];
@@ -289,6 +289,7 @@ static bool overlaps_another(const gpu_codegen_t *t, const unit_operands_t *o)
         for (int i = 0; i < kernel->launch[0].count; i++)
             if (overlaps(&kernel->buffer[i], &o->list[k].buffer)
                 && (kernel->buffer[i].offset != o->list[k].buffer.offset
+                    || kernel->buffer[i].reach != o->list[k].buffer.reach
                     || strcmp(t->type[i], o->list[k].type)))
                 return true;
     return false;
