@@ -271,7 +271,6 @@ static void act(const char *scenario)
         for (int k = 0; k < (rank ? 2 : 3); k++)
             train(k, false);
     } else if (!strcmp(scenario, "dies")) {
-        signal(SIGTERM, SIG_IGN);                           /* the program sees the end */
         train(0, false);
         if (rank)
             kill(getpid(), SIGKILL);
@@ -319,6 +318,7 @@ int main(int argc, char **argv)
     const pl_registration_t components[] = {{"module", &pair}, PL_REGISTRATIONS_END};
     if (pl_init(&argc, &argv, components, &err) != PL_OK || argc < 3)
         return 1;
+    signal(SIGTERM, SIG_IGN);               /* of the launcher, when another rank fails */
     rank = pl_rank();
     ranks = atoi(getenv("PACELINE_WORLD_SIZE") ? getenv("PACELINE_WORLD_SIZE") : "1");
     snprintf(name, sizeof name, "out.%d", rank);
