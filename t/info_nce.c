@@ -1,17 +1,14 @@
 /* info_nce.c - tests of values of all ranks within a step: pl_all_gather(),
  * pl_all_reduce(), and pl_info_nce() across ranks */
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "far.h"
 #include "rig_runs.h"
 #include "tap.h"
 #include "tensor/graph.h"
+#include "within_step.h"
 
-#define STRATEGY(name, more) "\"strategy\": {\"name\": \"" name "\"" more "}"
 #define EXACT "\"precision\": \"64-true\", "
 
 static const char *const devices[] = {"fake", "cpu"};
@@ -74,43 +71,13 @@ static const pl_module_ops_t differing = {.name = "differing",
                                           .size = 1,
                                           .step = differing_step};
 
-/* ---- An operator in whose middle a process dies ---- */
-
-static void trap_run(const pl_kernel_call_t *call, int64_t from, int64_t to)
-{
-    static int replays;
-    char name[32] = "";
-    FILE *file = from == 0 ? fopen("/proc/self/comm", "r") : NULL;
-    replays += from == 0;
-    if (file && fgets(name, sizeof name, file) && replays == 6
-        && !strcmp(name, "rank 1\n"))
-        kill(getpid(), SIGKILL);
-    if (file)
-        fclose(file);
-    memcpy((float *)call->output + from, (const float *)call->input[0] + from,
-           (size_t)(to - from) * sizeof(float));
-}
-
-static void trap_gradient(pl_graph_t *g, const pl_use_t *use, pl_node_t dy,
-                          pl_node_t dx[])
-{
-    (void)g, (void)use;
-    dx[0] = dy;
-}
-
-static const pl_kernel_t trap_kernels[] = {{"cpu", trap_run}, PL_KERNELS_END};
-static const pl_operator_ops_t trap = {.name = "trap",
-                                       .size = 1,
-                                       .inputs = 1,
-                                       .gradient = trap_gradient,
-                                       .kernels = trap_kernels};
-
-/* The other ranks wait for its rows. */
+/* The sixth call is before the rows of the second step are gathered. */
 static void trapped_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
     (void)self, (void)stage;
     pl_node_t a = pl_linear(g, "a", pl_input(g, "x"), 3);
     const pl_node_t b = pl_linear(g, "b", pl_input(g, "x"), 3);
+    a = pl_apply(g, "trap", &a, 1, NULL);
     a = pl_apply(g, "trap", &a, 1, NULL);
     pl_loss(g, pl_info_nce(g, a, b, pl_scalar(g, 0.5)));
 }
@@ -120,17 +87,6 @@ static const pl_module_ops_t trapped = {.name = "trapped",
                                         .step = trapped_step};
 
 /* ---- Runs of one and of several ranks ---- */
-
-static void compare(const rig_result_t *one, const rig_result_t *many, double within,
-                    const char *what)
-{
-    is_int(many->global_step, one->global_step, "%s: as many steps, %s", what,
-           many->error.text);
-    ok(rig_losses_differ(one, many) < within, "the losses of one rank: %g",
-       rig_losses_differ(one, many));
-    ok(rig_distance(one, many) < within, "its weights: %g", rig_distance(one, many));
-    ok(one->global_step > 3, "of several steps");
-}
 
 static void ranks_train_as_one_with_the_whole_batch(void)
 {
@@ -146,7 +102,7 @@ static void ranks_train_as_one_with_the_whole_batch(void)
             rig_result_t *many = rig_ranks(ranks, 12 / ranks, "\"max_epochs\": 3",
                                            .accelerator = device, .module = module,
                                            .samples = 48, .data = "\"val_split\": 0.25");
-            compare(one, many, 1e-5, device);
+            ranks_differ_by(one, many, 1e-5, device);
             is_near(rig_metric(many, "val_loss"), rig_metric(one, "val_loss"), 1e-5,
                     "%s of %d ranks: val_loss", module, ranks);
             rig_result_free(many);
@@ -171,7 +127,7 @@ static void samples_that_do_not_come_out_even_count_once(void)
                                            .samples = samples[k],
                                            .data = "\"val_split\": 0.5");
             snprintf(what, sizeof what, "%d samples, %d ranks", samples[k], ranks);
-            compare(one, many, 1e-6, what);
+            ranks_differ_by(one, many, 1e-6, what);
             is_near(rig_metric(many, "val_loss"), rig_metric(one, "val_loss"), 1e-6,
                     "val_loss");
             rig_result_free(many);
@@ -190,95 +146,37 @@ static void batches_may_come_in_parts(void)
                                   .module = "\"towers\"", .samples = 62),
                  *three = rig_ranks(3, 4, more, .accelerator = "cpu",
                                     .module = "\"towers\"", .samples = 62);
-    compare(one, three, 1e-6, "batches in parts");
+    ranks_differ_by(one, three, 1e-6, "batches in parts");
     rig_result_free(one);
     rig_result_free(three);
 }
 
 static void the_bits_are_the_same_whatever_moves_them(void)
 {
-    static const char *const ways[] = {
-        STRATEGY("ddp", ", \"collective\": \"shm\""),
-        STRATEGY("ddp", ", \"collective\": \"tcp\""),
-        STRATEGY("ddp", ", \"bucket_mb\": 0.000001"),
-        STRATEGY("zero1", ""),
-    };
-    rig_result_t *first = NULL;
-    for (size_t k = 0; k < sizeof ways / sizeof *ways && rig_has("cpu"); k++) {
-        char more[200];
-        snprintf(more, sizeof more, "\"max_epochs\": 3, %s", ways[k]);
-        rig_result_t *result = rig_ranks(3, 4, more, .accelerator = "cpu",
-                                         .module = "\"towers\"", .samples = 38,
-                                         .data = "\"val_split\": 0.2");
-        is_text(result->status, "ok", "%s: %s", ways[k], result->error.text);
-        ok(!first || rig_same_bits(first, result), "the same weights");
-        ok(!first || !strcmp(first->metrics, result->metrics), "and metrics");
-        if (first)
-            rig_result_free(result);
-        else
-            first = result;
-    }
-    rig_result_free(first);
+    bits_are_the_same_whatever_moves_them("\"towers\"", "\"max_epochs\": 3");
 }
 
 static void processes_train_as_threads_do(void)
 {
-    rig_result_t *result[2];
-    for (int k = 0; k < 2 && rig_has("cpu"); k++) {
-        rig_t *rig = far_new(.launcher = k ? "\"spawn\"" : "\"inline\"", .ranks = 3,
-                             .samples = 25,
-                             .rig = {.accelerator = "cpu",
-                                     .module = "\"towers\"",
-                                     .trainer = "\"max_epochs\": 3"});
-        result[k] = rig_keep(rig_fit(rig));
-        is_text(result[k]->status, "ok", "%s: %s", k ? "spawn" : "inline",
-                result[k]->error.text);
-        rig_free(&rig);
-    }
-    if (!rig_has("cpu"))
-        return;
-    ok(rig_same_bits(result[0], result[1]), "the same bits");
-    rig_result_free(result[0]);
-    rig_result_free(result[1]);
+    processes_have_the_bits_of_threads("\"towers\"", "\"max_epochs\": 3", 25);
 }
 
 static void half_precision_and_scaled_losses_train_alike(void)
 {
-    static const struct {
-        const char *name;
-        double within;
-    } precision[] = {{"\"bf16-mixed\"", 0.03},
-                     {"{\"name\": \"16-mixed\", \"init_scale\": 64}", 0.01}};
-    for (int k = 0; k < 2 && rig_has("cpu"); k++) {
-        char more[120];
-        snprintf(more, sizeof more, "\"max_epochs\": 2, \"precision\": %s",
-                 precision[k].name);
-        rig_result_t *one = rig_ranks(1, 12, more, .accelerator = "cpu",
-                                      .module = "\"towers\"", .samples = 38);
-        rig_result_t *three = rig_ranks(3, 4, more, .accelerator = "cpu",
-                                        .module = "\"towers\"", .samples = 38);
-        compare(one, three, precision[k].within, precision[k].name);
-        rig_result_free(one);
-        rig_result_free(three);
-    }
+    three_train_as_one(0.03, "\"max_epochs\": 2, \"precision\": \"bf16-mixed\"",
+                       .module = "\"towers\"");
+    three_train_as_one(
+        0.01,
+        "\"max_epochs\": 2, \"precision\": {\"name\": \"16-mixed\", \"init_scale\": 64}",
+        .module = "\"towers\"");
 }
 
 static void towers_may_be_frozen_for_a_while(void)
 {
-    static const char *const callbacks =
-        "[{\"name\": \"finetuning\", \"freeze\": \"a.* scale\", \"epochs\": [1], "
-        "\"unfreeze\": \"*\"}]";
-    if (!rig_has("cpu"))
-        return;
-    rig_result_t *one = rig_ranks(1, 12, "\"max_epochs\": 3", .accelerator = "cpu",
-                                  .module = "\"towers\"", .samples = 38,
-                                  .callbacks = callbacks);
-    rig_result_t *three = rig_ranks(3, 4, "\"max_epochs\": 3", .accelerator = "cpu",
-                                    .module = "\"towers\"", .samples = 38,
-                                    .callbacks = callbacks);
-    compare(one, three, 1e-5, "finetuning");
-    rig_result_free(one);
-    rig_result_free(three);
+    three_train_as_one(1e-5, "\"max_epochs\": 3", .module = "\"towers\"",
+                       .callbacks =
+                           "[{\"name\": \"finetuning\", \"freeze\": \"a.* scale\", "
+                           "\"epochs\": [1], \"unfreeze\": \"*\"}]");
 }
 
 /* ---- What cannot be ---- */
@@ -319,19 +217,7 @@ static void ranks_that_describe_something_else_do_not_hang(void)
 
 static void a_rank_that_dies_while_others_wait_for_its_rows_ends_all(void)
 {
-    if (!rig_has("cpu"))
-        return;
-    rig_t *rig = far_new(.ranks = 3, .samples = 36,
-                         .rig = {.accelerator = "cpu",
-                                 .module = "\"trapped\"",
-                                 .trainer = "\"max_epochs\": 100"});
-    const rig_result_t *result = rig_fit(rig);
-    is_text(pl_code_name(result->error.code), "PL_EDIED", "it dies: %s",
-            result->error.text);
-    is_text(result->error.where, "rank 1", "it is named");
-    ok(result->seconds < 20, "and no rank waits for it: %g s", result->seconds);
-    is_int(far_children(), 0, "no process is left");
-    rig_free(&rig);
+    a_rank_in_the_trap_ends_all("\"trapped\"", "\"max_epochs\": 100");
 }
 
 /* In training and when a batch is evaluated. */

@@ -1,15 +1,13 @@
 /* sync_batchnorm_faults.c - tests of failures where ranks synchronize in the middle of a
  * step, trainer.sync_batchnorm, and one of them does not come, or none should */
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "far.h"
 #include "tap.h"
 #include "tensor/graph.h"
+#include "within_step.h"
 
 #define SYNC "\"sync_batchnorm\": true, "
 
@@ -34,45 +32,6 @@ static void normed_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 }
 
 static const pl_module_ops_t normed = {.name = "normed", .size = 1, .step = normed_step};
-
-/* ---- An operator in whose middle a process dies ---- */
-
-/* The main thread of a rank's process is named for it. */
-static bool is_trapped(void)
-{
-    char name[32] = "", wanted[32];
-    FILE *file = fopen("/proc/self/comm", "r");
-    const bool named = file && fgets(name, sizeof name, file);
-    if (file)
-        fclose(file);
-    snprintf(wanted, sizeof wanted, "%s\n", getenv("TRAP") ? getenv("TRAP") : "");
-    return named && !strcmp(name, wanted);
-}
-
-static void trap_run(const pl_kernel_call_t *call, int64_t from, int64_t to)
-{
-    static int replays;
-    const float *x = call->input[0];
-    float *y = call->output;
-    replays += from == 0;
-    if (replays == 6 && is_trapped())
-        kill(getpid(), SIGKILL);
-    memcpy(y + from, x + from, (size_t)(to - from) * sizeof *y);
-}
-
-static void trap_gradient(pl_graph_t *g, const pl_use_t *use, pl_node_t dy,
-                          pl_node_t dx[])
-{
-    (void)use;
-    dx[0] = pl_apply(g, "trap", &dy, 1, NULL);
-}
-
-static const pl_kernel_t trap_kernels[] = {{"cpu", trap_run}, PL_KERNELS_END};
-static const pl_operator_ops_t trap = {.name = "trap",
-                                       .size = 1,
-                                       .inputs = 1,
-                                       .gradient = trap_gradient,
-                                       .kernels = trap_kernels};
 
 /* Its sixth replay is in backward, between two collectives. */
 static void trapped_step(pl_graph_t *g, const void *self, pl_stage_t stage)
@@ -110,23 +69,7 @@ static void contradictions_are_refused_with_both_names(void)
 
 static void a_rank_that_dies_within_a_step_ends_all(void)
 {
-    for (int k = 0; k < 3 && rig_has("cpu"); k++) {
-        char where[32];
-        snprintf(where, sizeof where, "rank %d", k);
-        setenv("TRAP", where, 1);
-        rig_t *rig = far_new(.ranks = 3, .samples = 36,
-                             .rig = {.accelerator = "cpu",
-                                     .module = "\"trapped\"",
-                                     .trainer = SYNC "\"max_epochs\": 100"});
-        const rig_result_t *result = rig_fit(rig);
-        is_text(pl_code_name(result->error.code), "PL_EDIED", "%s dies: %s", where,
-                result->error.text);
-        is_text(result->error.where, where, "it is named");
-        ok(result->seconds < 20, "and no rank waits for it: %g s", result->seconds);
-        is_int(far_children(), 0, "no process is left");
-        rig_free(&rig);
-        unsetenv("TRAP");
-    }
+    a_rank_in_the_trap_ends_all("\"trapped\"", SYNC "\"max_epochs\": 100");
 }
 
 static void a_rank_that_fails_within_a_step_ends_all(void)
