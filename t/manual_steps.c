@@ -10,20 +10,6 @@
 
 /* ---- a module of two sides, of which the second looks at the first ---- */
 
-typedef struct pair {
-    int64_t every;
-} pair_t;
-
-static const pl_option_t pair_options[] = {
-    PL_INT(pair_t, every, "1", NULL, "of the second objective"),
-    PL_OPTIONS_END,
-};
-
-static int64_t second_every(const void *self)
-{
-    return ((const pair_t *)self)->every;
-}
-
 /* Dropout shows the number of a step. */
 static void second_objective(pl_graph_t *g, const void *self)
 {
@@ -37,14 +23,14 @@ static const pl_module_objective_t pair_objectives[] = {
     {.name = "second",
      .parameters = "b.*",
      .describe = second_objective,
-     .every_n_steps = second_every},
+     .every_n_steps = two_sides_every},
     PL_OBJECTIVES_END,
 };
 
 static const pl_module_ops_t pair = {.name = "pair",
                                      .help = "",
-                                     .size = sizeof(pair_t),
-                                     .options = pair_options,
+                                     .size = sizeof(two_sides_t),
+                                     .options = two_sides_options,
                                      .step = two_sides_step,
                                      .objectives = pair_objectives};
 

@@ -10,15 +10,6 @@
 
 /* ---- A module of two sides, of which the second looks at the first ---- */
 
-typedef struct pair {
-    int64_t every;
-} pair_t;
-
-static const pl_option_t pair_options[] = {
-    PL_INT(pair_t, every, "1", NULL, "of the second objective"),
-    PL_OPTIONS_END,
-};
-
 static void second_objective(pl_graph_t *g, const void *self)
 {
     two_sides_second_objective(g, self);
@@ -26,17 +17,12 @@ static void second_objective(pl_graph_t *g, const void *self)
            PL_ON_EPOCH);
 }
 
-static int64_t second_every(const void *self)
-{
-    return ((const pair_t *)self)->every;
-}
-
 static const pl_module_objective_t pair_objectives[] = {
     {.name = "first", .parameters = "a.*", .describe = two_sides_first_objective},
     {.name = "second",
      .parameters = "b.fc.weight b.*.bias",
      .describe = second_objective,
-     .every_n_steps = second_every},
+     .every_n_steps = two_sides_every},
     PL_OBJECTIVES_END,
 };
 
@@ -62,8 +48,8 @@ static const pl_module_objective_t forgetful_objectives[] = {
 
 #define MODULE(title, table) \
     { \
-        .name = title, .help = "", .size = sizeof(pair_t), .options = pair_options, \
-        .step = two_sides_step, .objectives = table \
+        .name = title, .help = "", .size = sizeof(two_sides_t), \
+        .options = two_sides_options, .step = two_sides_step, .objectives = table \
     }
 static const pl_module_ops_t pair = MODULE("pair", pair_objectives),
                              slip = MODULE("slip", slip_objectives),

@@ -3,6 +3,16 @@
 
 #include "rig.h"
 
+const pl_option_t two_sides_options[] = {
+    PL_INT(two_sides_t, every, "1", NULL, "of the second objective"),
+    PL_OPTIONS_END,
+};
+
+int64_t two_sides_every(const void *self)
+{
+    return ((const two_sides_t *)self)->every;
+}
+
 pl_node_t two_sides_first(pl_graph_t *g)
 {
     return pl_linear(g, "a.fc", pl_flatten(g, pl_input(g, "x"), 1), RIG_CLASSES);

@@ -5,6 +5,13 @@
 
 #include "paceline.h"
 
+/* Options of a module: every so many steps the second objective has one. */
+typedef struct two_sides {
+    int64_t every;
+} two_sides_t;
+extern const pl_option_t two_sides_options[];
+int64_t two_sides_every(const void *self);
+
 /* Logits of rig.h's classes; parameters a.fc.*, and a.fc.* and b.fc.*. */
 pl_node_t two_sides_first(pl_graph_t *g);
 pl_node_t two_sides_second(pl_graph_t *g);
