@@ -12,7 +12,7 @@
     three_train_as_one_do(within, trainer, &(rig_spec_t){__VA_ARGS__})
 void three_train_as_one_do(double within, const char *trainer, const rig_spec_t *spec);
 
-/* Compares a run of one rank with that of several. */
+/* Compares a run of one rank with a run of several ranks. */
 void ranks_differ_by(const rig_result_t *one, const rig_result_t *many, double within,
                      const char *what);
 

@@ -140,9 +140,9 @@ bool pl_manual_has_plan(const pl_manual_t *o, const pl_manual_item_t *item);
 /* Makes the plans that an item lacks; or [NULL] has the strategy begin again after a step
  * that failed.  Ends with pl_manual_idle(). */
 void pl_manual_set_signature(pl_manual_t *o, const pl_manual_item_t *item);
-/* Asks for the names of a stage's metrics.  Ends with pl_manual_idle(). */
 /* The loop takes batches from now on. */
 void pl_manual_ready(pl_manual_t *o);
+/* Asks for the names of a stage's metrics.  Ends with pl_manual_idle(). */
 uint64_t pl_manual_query_names(pl_manual_t *o, pl_stage_t stage, pl_error_t *err);
 /* Before weights are read on all ranks, for an item that saves or, NULL, for the end: all
  * ranks come here, and what each has of the state is where it is read.  then() gets an

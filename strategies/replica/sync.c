@@ -150,7 +150,7 @@ pl_replica_collectives_t *pl_replica_collectives(pl_replica_t *r,
                                    : &r->evaluated[plan->stage];
 }
 
-static int others(pl_error_t *err)
+static int collectives_depend(pl_error_t *err)
 {
     return pl_fail(
         err, PL_EUNSUPPORTED,
@@ -199,7 +199,7 @@ int pl_replica_find_collectives(pl_replica_t *r, const pl_replica_plan_t *plan,
     }
     if (list->is_found && begins_otherwise(list, &next)) {
         pl_free(found);
-        return others(err);
+        return collectives_depend(err);
     }
     pl_free(list->of);
     *list = next;
@@ -226,7 +226,7 @@ int pl_replica_place_collectives(pl_replica_t *r, const pl_replica_plan_t *plan,
 {
     const pl_replica_collectives_t *list = pl_replica_collectives(r, plan);
     if (g->collectives != list->count)
-        return others(err);
+        return collectives_depend(err);
     for (int i = 0; i < g->op_count; i++) {
         const pl_op_t *op = &g->op[i];
         if (op->code != PL_OP_collective)
@@ -234,7 +234,7 @@ int pl_replica_place_collectives(pl_replica_t *r, const pl_replica_plan_t *plan,
         pl_replica_collective_t *collective = &list->of[op->attr.axis];
         int buckets = 0;
         if (collective->from + collective->count > r->collective_elements)
-            return others(err);
+            return collectives_depend(err);
         while (buckets < r->bucket_count
                && !assigns_later(g, i, r->bucket[buckets + 1], r->bucket[0]))
             buckets++;
@@ -316,7 +316,7 @@ int pl_train_collective(pl_replica_t *r, pl_objective_state_t *o, int number,
 {
     const pl_replica_collectives_t *list = &r->objective[o->objective].collectives;
     if (number != o->collectives_begun + 1 || number > list->count)
-        return others(err);
+        return collectives_depend(err);
     if (o->inflight->step_due && r->sync_hooks->ready)
         r->sync_hooks->ready(r, pl_train_buckets(r, o, r->bucket_count), NULL);
     o->collectives_begun = number;
