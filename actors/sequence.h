@@ -17,7 +17,8 @@ typedef struct pl_sequence_step {
     /* True: the sequence continues without the reply. Otherwise *error, which it may
      * change, ends the sequence  [it ends it]. */
     bool (*on_error)(void *self, pl_error_t *error);
-    bool all_ranks;                         /* waits for the other ranks */
+    bool all_ranks;                         /* waits for the other ranks, */
+    bool unlimited;                         /* each of which limits itself what it does */
     const void *argument;                   /* of send(), which several steps may share */
 } pl_sequence_step_t;
 

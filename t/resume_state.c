@@ -445,6 +445,43 @@ static void a_resume_keeps_reopened_data(void)
     rig_free(&rig);
 }
 
+/* Some blocks of a table that stays on the disk, as csv or as JSON Lines. */
+static void streamed_write(const char *name, bool is_json)
+{
+    enum { ROWS = 6000 };
+    const char *row = is_json ? "{\"a\": %d.5, \"b\": \"w%d\", \"c\": %d}\n"
+                              : "%d.5,w%d,%d\n";
+    char *text = malloc(ROWS * 40), *to = text;
+    to += is_json ? 0 : sprintf(to, "a,b,c\n");
+    for (int i = 0; i < ROWS; i++)
+        to += sprintf(to, row, i * 7 % 1009, i * 3 % 5, i * 31 % 3);
+    file_put(name, text, (size_t)(to - text));
+    free(text);
+}
+
+static void a_resume_keeps_the_place_in_a_table_that_stays_on_the_disk(void)
+{
+    static const char *const names[] = {"streamed.csv", "streamed.jsonl"};
+    for (int k = 0; k < 2; k++) {
+        char data[4400];
+        snprintf(data, sizeof data,
+                 "{\"name\": \"csv\", \"path\": \"%s/%s\", \"batch_size\": 1000, "
+                 "\"stream\": true, \"shuffle_window\": 700, \"val_split\": 0.1, "
+                 "\"fields\": {\"y\": \"c\"}}",
+                 tap_folder(), names[k]);
+        streamed_write(names[k], k == 1);
+        rig_t *rig = rig_new(.accelerator = "cpu", .dataset = data,
+                             .callbacks = "[" KEEPS_STEPS "]",
+                             .trainer = STEPS "\"max_epochs\": 2");
+        left_t whole = left_by(rig_fit(rig));
+        is_int(whole.result->global_step, 12, "six batches an epoch: %s",
+               whole.result->error.text);
+        resumes_from_each(rig, &whole, NULL);
+        left_free(&whole);
+        rig_free(&rig);
+    }
+}
+
 static rig_t *rig_with_time(const char *seconds)
 {
     char trainer[128];
@@ -510,6 +547,7 @@ int main(void)
     run(a_resume_keeps_full_batches_of_sentences);
     run(a_resume_keeps_the_order_of_sentences_that_vary);
     run(a_resume_keeps_reopened_data);
+    run(a_resume_keeps_the_place_in_a_table_that_stays_on_the_disk);
     run(a_resume_keeps_the_elapsed_time);
     return tap_done();
 }

@@ -2,6 +2,7 @@
  * continue */
 #include <event2/event.h>
 #include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include "actors/api/host.h"
+#include "actors/connectors/datasets/datasets.h"
 #include "base/clock.h"
 #include "fake.h"
 #include "rig.h"
@@ -54,6 +56,23 @@ static int shut_read(const void *self, const pl_read_request_t *request,
 
 static const pl_dataset_ops_t shut = {.name = "shut",
                                       .open = shut_open,
+                                      .read = shut_read};
+
+/* One that opens in steps, which together take longer than the limits below. */
+static int slow_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
+                     pl_error_t *err)
+{
+    (void)self, (void)request, (void)info;
+    const int64_t end = pl_now() + 900 * PL_MILLISECOND;
+    while (pl_now() < end) {
+        poll(NULL, 0, 60);
+        pl_dataset_progress();
+    }
+    return pl_fail(err, PL_EIO, "it has come to its end");
+}
+
+static const pl_dataset_ops_t slow = {.name = "slow",
+                                      .open = slow_open,
                                       .read = shut_read};
 
 static int trouble_start(void *self, pl_error_t *err)
@@ -727,6 +746,16 @@ static void data_that_do_not_open_are_noticed(void)
     rig_free(&rig);
 }
 
+static void data_that_open_slowly_are_no_failure(void)
+{
+    rig_t *rig = rig_new(.dataset = "{\"name\": \"slow\"}",
+                         .trainer = "\"step_timeout\": 0.3");
+    const rig_result_t *result = rig_fit(rig);
+    like(result->error.text, "it has come to its end", "it may open for three limits: %s",
+         result->error.text);
+    rig_free(&rig);
+}
+
 static void stop_when_it_opens(evutil_socket_t fd, short what, void *user)
 {
     (void)fd, (void)what;
@@ -849,6 +878,7 @@ int main(void)
                                                    {"callback", &at_epoch_end},
                                                    {"callback", &at_validation_end},
                                                    {"dataset", &shut},
+                                                   {"dataset", &slow},
                                                    {"module", &bad},
                                                    {"module", &poison},
                                                    {"strategy", &crowd},
@@ -888,6 +918,7 @@ int main(void)
     run(a_prediction_that_hangs_is_noticed);
     run(data_that_hang_are_noticed);
     run(data_that_do_not_open_are_noticed);
+    run(data_that_open_slowly_are_no_failure);
     run(a_stop_ends_the_wait_for_data_that_do_not_open);
     run(a_callback_that_blocks_is_noticed);
     run(a_stream_ends_with_an_engine_that_is_stuck);

@@ -258,6 +258,10 @@ static void data_on_source(void *self, const pl_answer_t *answer)
         pl_data_loaders_error(&data->loaders, opened, answer->error, &err);
         open_fail(data, &err);
     }
+    if (answer->kind == PL_ANSWER_PROGRESS && data->opening && data->reloads)
+        pl_progress_reload_data(data->opening, &(pl_reload_data_progress_t){0});
+    else if (answer->kind == PL_ANSWER_PROGRESS && data->opening)
+        pl_progress_open_data(data->opening, &(pl_open_data_progress_t){0});
     if (answer->kind != PL_ANSWER_REPLY)
         return;
     pl_stage_t stage = opened->request.stage;

@@ -15,8 +15,18 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/log.h"
 #include "base/resume_keys.h"
 #include "runtime/payload.h"
+
+/* Progress is reported, and logged, at most so often. */
+static const int64_t TELL = 50 * PL_MILLISECOND, LOG = 10 * PL_SECOND;
+
+/* The opening on this thread, for pl_dataset_progress(). */
+static _Thread_local struct {
+    pl_call_t *call;                                        /* [none] */
+    int64_t told, logged;                                   /* pl_now() */
+} opening;
 
 typedef struct opened_datasets {
     pl_dataset_t **opened;                                  /* counted; closed here */
@@ -37,6 +47,18 @@ static int dataset_fault(int code, pl_error_t *why)
 }
 
 /* ---- Opening ---- */
+
+bool pl_dataset_progress(void)
+{
+    const int64_t now = opening.call ? pl_now() : 0;
+    if (!opening.call || now - opening.told < TELL)
+        return false;
+    opening.told = now;
+    pl_progress_open_dataset(opening.call, &(pl_open_dataset_progress_t){0});
+    const bool logs = now - opening.logged >= LOG;
+    opening.logged = logs ? now : opening.logged;
+    return logs;
+}
 
 static int info_check(const pl_data_info_t *info, bool may_be_empty, pl_error_t *err)
 {
@@ -204,6 +226,10 @@ static int targets_read(pl_dataset_t *dataset, pl_error_t *err)
                                            .stage = dataset->request.stage,
                                            .length = dataset->longest};
         code = ops->read(dataset->component.self, &request, field, err);
+        if (pl_dataset_progress())
+            pl_log_line(PL_LOG_INFO, (int)dataset->request.rank, dataset_name(dataset),
+                        "the classes of %lld of %lld samples are read", (long long)from,
+                        (long long)info->samples);
         if (code != PL_OK)
             code = dataset_fault(code, err);
         for (int i = 0; i < count && code == PL_OK; i++)
@@ -262,6 +288,7 @@ static void dataset_sum(pl_dataset_t *dataset)
     char *memory = samples ? pl_alloc(block_layout(dataset, per_block, at)) : NULL;
     bool whole = memory;
     for (int64_t k = 0; whole && k < blocks; k++) {
+        pl_dataset_progress();
         const int64_t block = blocks == all ? k : k * (all - 1) / (blocks - 1),
                       first = block * per_block, left = samples - first;
         const int count = left < per_block ? (int)left : per_block;
@@ -329,11 +356,14 @@ static int reader_on_open(void *self, pl_call_t *call, const pl_body_t *body,
     if (PL_GROW(reader->opened, reader->opened_count, reader->opened_capacity) != PL_OK)
         return pl_no_memory(err);
     reader->opened[reader->opened_count++] = pl_object_ref(dataset);
+    opening.call = call;
+    opening.told = opening.logged = pl_now();
     const int code = pl_dataset_open(dataset, err);
+    if (code == PL_OK && dataset->sums && pl_run_reads_files(dataset_name(dataset)))
+        dataset_sum(dataset);
+    opening.call = NULL;
     if (code != PL_OK)
         return code;
-    if (dataset->sums && pl_run_reads_files(dataset_name(dataset)))
-        dataset_sum(dataset);
     return pl_reply_open_dataset(call, &(pl_open_dataset_reply_t){0});
 }
 

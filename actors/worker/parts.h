@@ -61,9 +61,10 @@ void pl_worker_fail(void *self, const pl_error_t *error);
 /* An actor has not answered in its time: actors that have owed an answer for nearly as
  * long get hardly any time to end. */
 void pl_worker_suspect(pl_worker_t *w);
-/* The next thing that the start-up waits for; it has trainer.step_timeout to end. If all
- * ranks take part it has more: a rank that is late reports that before the others do. */
-void pl_worker_phase(pl_worker_t *w, const char *phase, bool all_ranks);
+/* The next step of the setup; it has trainer.step_timeout to end, or to report progress.
+ * If all ranks take part it has more: a rank that is late reports that before the others
+ * do. */
+void pl_worker_phase(pl_worker_t *w, const pl_sequence_step_t *step);
 /* An actor of this rank has ended by itself, or has refused a call. */
 void pl_worker_component_ended(void *self, const pl_answer_t *answer);
 /* Once a second from now on. */

@@ -538,7 +538,8 @@ static const pl_sequence_step_t steps[] = {
     {"finding the checkpoint", checkpoint_find, checkpoint_found, .argument = "agreed"},
     {"reading the first weights", first_weights_read, first_weights_known},
     {"opening the data", data_open, data_opened},
-    {"comparing the data with rank 0", data_compare, data_compared, .all_ranks = true},
+    {"comparing the data with rank 0", data_compare, data_compared, .all_ranks = true,
+     .unlimited = true},
     {"compiling the module's objectives", module_set_up, module_show,
      .on_error = module_failed},
     {NULL, plans_describe, plans_described, .on_error = module_failed},
@@ -560,7 +561,7 @@ static const pl_sequence_step_t steps[] = {
 static void step_begin(void *self, const pl_sequence_step_t *step)
 {
     if (step->what)
-        pl_worker_phase(self, step->what, step->all_ranks);
+        pl_worker_phase(self, step);
 }
 
 static void step_progress(void *self)

@@ -4,7 +4,7 @@
  * its outcome. During a run it sends a sign of life: its thread turns. Only the loops
  * know whether steps are made.
  *
- * Each phase of the setup has trainer.step_timeout to end. After a stop the phase has a
+ * Each phase of the setup has trainer.step_timeout to end, or to report progress. After a stop the phase has a
  * moment more, because a setup that is nearly done ends in order. */
 #include "actors/worker/parts.h"
 
@@ -30,7 +30,8 @@
 #include "runtime/payload.h"
 #include "telemetry/profile.h"
 
-/* The launcher limits how long ranks may take to start, and each rank its own start. */
+/* The launcher limits how long ranks may take to start, and each rank its own start and
+ * the opening of its data. */
 static const double UNLIMITED = 1e10;                       /* s */
 
 static int worker_start(void *self, pl_call_t *call, const pl_body_t *body,
@@ -97,10 +98,13 @@ static void phase_begin(pl_worker_t *w, const char *phase, double seconds, const
     pl_watchdog_begin_custom(&w->watchdog, w, seconds, is, phase_look);
 }
 
-void pl_worker_phase(pl_worker_t *w, const char *phase, bool all_ranks)
+void pl_worker_phase(pl_worker_t *w, const pl_sequence_step_t *step)
 {
     const double timeout = w->job->trainer->step_timeout;
-    if (all_ranks)
+    const char *phase = step->what;
+    if (step->unlimited)
+        phase_begin(w, phase, UNLIMITED, "");
+    else if (step->all_ranks)
         phase_begin(w, phase, timeout * 1.25, "1.25 times trainer.step_timeout");
     else
         phase_begin(w, phase, timeout, "trainer.step_timeout");
@@ -465,7 +469,8 @@ static int worker_join(void *self, pl_call_t *call, const pl_body_t *body,
     pl_worker_t *w = self;
     const pl_how_t how = {.on_answer = joined, .context = call};
     if (is_starting(w))
-        pl_worker_phase(w, "connecting to the other ranks", true);
+        pl_worker_phase(w, &(pl_sequence_step_t){
+                               .what = "connecting to the other ranks", .all_ranks = true});
     return pl_call_join(w, w->strategy, &body->join, how, err) ? PL_OK : err->code;
 }
 

@@ -45,7 +45,7 @@ struct csv_stream {
     bool is_json;
     pl_csv_t head;                                          /* without rows */
     char *data_info;
-    uint64_t from;                                          /* where the rows begin */
+    uint64_t from, bytes;                        /* where the rows begin; of the file */
     int64_t line, rows;
     block_t *block;                                         /* [blocks + 1] */
     int blocks, capacity;
@@ -65,8 +65,9 @@ struct csv_stream {
 typedef int (*visit_t)(csv_dataset_t *part, void *context, pl_error_t *err);
 
 /* Reads all parts one after the other, and visits them; the first time it makes the list
- * of blocks. */
-static int stream_pass(csv_dataset_t *csv, visit_t visit, void *context, pl_error_t *err)
+ * of blocks.  purpose: of this pass, for the log. */
+static int stream_pass(csv_dataset_t *csv, const char *purpose, visit_t visit,
+                       void *context, pl_error_t *err)
 {
     csv_stream_t *stream = csv->stream;
     table_scan_t scan = {.path = csv->path,
@@ -82,6 +83,10 @@ static int stream_pass(csv_dataset_t *csv, visit_t visit, void *context, pl_erro
     while (!code && part.size) {
         csv_dataset_t one = *csv;
         code = csv_scan_next(&scan, &part, err);
+        if (pl_dataset_progress())
+            csv_log(csv, PL_LOG_INFO, "%.2f of %.2f GB read to %s",
+                    (double)(scan.at + scan.from) / 1e9, (double)stream->bytes / 1e9,
+                    purpose);
         if (!code && lists
             && PL_GROW(stream->block, stream->blocks, stream->capacity) != PL_OK)
             code = pl_no_memory(err);
@@ -192,7 +197,8 @@ static int stream_learn(csv_dataset_t *csv, const pl_data_request_t *request,
 {
     csv_stream_t *stream = csv->stream;
     learning_t l = {.labels = {.gathers = true}};
-    int code = stream->is_json ? stream_pass(csv, NULL, NULL, err) : PL_OK;
+    int code = stream->is_json ? stream_pass(csv, "find its fields", NULL, NULL, err)
+                               : PL_OK;
     if (!code)
         code = csv_find_uses(csv, NULL, request->stage, err);
     const size_t sources = code ? 0 : (size_t)csv->sources;
@@ -204,7 +210,7 @@ static int stream_learn(csv_dataset_t *csv, const pl_data_request_t *request,
     for (size_t k = 0; k < sources && !code; k++)
         code = (l.counts[k] = json_object()) ? PL_OK : pl_no_memory(err);
     if (!code)
-        code = stream_pass(csv, visit_kinds, &l, err);
+        code = stream_pass(csv, "find the kinds of its columns", visit_kinds, &l, err);
     csv->rows = stream->rows;
     csv->kinds = l.kinds;
     if (!code)
@@ -222,7 +228,7 @@ static int stream_learn(csv_dataset_t *csv, const pl_data_request_t *request,
         && pl_data_split_make(&l.split, &spec, NULL) == PL_ENOMEM)
         code = pl_no_memory(err);
     if (!code)
-        code = stream_pass(csv, visit_recipes, &l, err);
+        code = stream_pass(csv, "learn its means and categories", visit_recipes, &l, err);
     if (!code)
         code = recipes_decide(csv, &l, err);
     if (!code)
@@ -412,6 +418,7 @@ static int stream_begin(csv_dataset_t *csv, pl_error_t *err)
                        "parts: decompress it, or export the database",
                        csv->path);
     }
+    stream->bytes = map.size;
     stream->is_json = csv_is_json_lines(csv->path);
     stream->line = 1;
     csv_dataset_t begin = stream->fresh;
@@ -506,7 +513,9 @@ int csv_stream_open(csv_dataset_t *csv, const pl_data_request_t *request,
         stream->fresh.target = TARGET_NONE;
     if (!code && request->data_info) {
         stream->data_info = pl_text("%s", request->data_info);
-        code = stream->data_info ? stream_pass(csv, NULL, NULL, err) : pl_no_memory(err);
+        code = stream->data_info
+                   ? stream_pass(csv, "find its rows", NULL, NULL, err)
+                   : pl_no_memory(err);
     } else if (!code) {
         code = stream_learn(csv, request, err);
     }

@@ -28,6 +28,11 @@ static inline bool pl_may_be_empty(pl_stage_t stage)
 int pl_dataset_check(const char *what, const pl_read_request_t *request, int64_t samples,
                      pl_error_t *err);
 
+/* For open(), which may read a large file: something more of it was read, so
+ * trainer.step_timeout begins again for the run that waits.  Cheap.  True: write a line
+ * to the log of how much was read; the first one is due after ten seconds. */
+bool pl_dataset_progress(void);
+
 /* Adds a field to *info, which must have fewer than PL_FIELDS. */
 void pl_dataset_field(pl_data_info_t *info, const char *name, pl_dtype_t dtype,
                       pl_shape_t shape);
