@@ -178,6 +178,41 @@ a_folder_of_pictures_gets_a_network() {
     is "$status" 0 "of a test, too"
 }
 
+# A WAV file of 0.25 s with a tone: put_tone FILE HERTZ.
+put_tone() {
+    mkdir -p "${1%/*}"
+    printf '%b' "$(awk -v hertz="$2" 'function put(value, size) { for (; size--; value = int(value / 256))
+                                          printf "\\x%02x", value % 256 }
+        BEGIN { printf "RIFF"; put(2036, 4); printf "WAVEfmt "; put(16, 4); put(65537, 4); put(8000, 4); put(8000, 4)
+                put(524289, 4); printf "data"; put(2000, 4)
+                for (k = 0; k < 2000; k++) put(128 + int(90 * sin(6.2831853 * hertz * k / 8000)), 1) }')" >"$1"
+}
+
+a_folder_of_recordings_gets_a_network_that_tells_tones_apart() {
+    for k in {1..16}; do
+        put_tone "tones/low/$k.wav" "$((500 + 5 * k))"
+        put_tone "tones/high/$k.wav" "$((700 + 5 * k))"
+    done
+    try "$paceline" init tones
+    [[ $err != *'is not installed'* ]] || { skip "libsndfile is not installed"; return; }
+    is "$status" 0 "init succeeds: $err"
+    like "$out" '32 recordings of 2 classes, which are folders' "the folder is described"
+    like "$out" 'recordings have up to 8000 frames per second; 8000 are used' "with their rate"
+    like "$(<tones.json)" '"seconds": 0.25' "the length is theirs"
+    try "$paceline" fit tones --set trainer.max_epochs=12
+    is "$status" 0 "fit succeeds: $err"
+    ok "all tones of the validation are classified" at_least "$(metric val_acc)" 1.0
+    printf 'RIFF' >tones/low/3.wav
+    try "$paceline" init tones --output errors.json
+    like "$out" 'Of 32 recordings 1 cannot be read: such are named' "a damaged recording is seen"
+    try "$paceline" fit errors.json --set trainer.max_epochs=1
+    is "$status" 0 "the run file skips it"
+    like "$err" 'tones/low/3.wav: it cannot be read as a recording.*it is skipped .1 skipped so far' "and names it"
+    try "$paceline" fit errors.json --set data.damaged=error --set trainer.max_epochs=1
+    ok "without that it is an error" test "$status" != 0
+    like "$err" 'tones/low/3.wav: it cannot be read as a recording' "which names it, too"
+}
+
 a_resumed_run_sees_the_same_pictures() {
     put_pictures
     rm -f toys.json
@@ -311,6 +346,7 @@ run the_target_can_be_chosen
 run embeddings_take_the_categories_of_the_data trains
 run what_is_no_data_is_refused
 run a_folder_of_pictures_gets_a_network trains
+run a_folder_of_recordings_gets_a_network_that_tells_tones_apart trains
 run a_resumed_run_sees_the_same_pictures trains
 run a_missing_library_is_named
 run texts_of_few_words_are_used_where_there_is_nothing_else trains

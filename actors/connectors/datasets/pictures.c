@@ -6,66 +6,38 @@
 #include "actors/connectors/datasets/pictures.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "actors/connectors/datasets/class_files.h"
 #include "actors/connectors/sampler.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/json_text.h"
-#include "base/log.h"
 #include "base/random.h"
 
-#define CLASS_NAMES "class_names"
-
 enum { FORMAT_FLOAT32, FORMAT_UINT8 };
-enum { DAMAGED_ERROR, DAMAGED_SKIP };
-
-/* What data threads note while they read. */
-typedef struct skipped {
-    atomic_llong count;
-    atomic_bool sample[];                                   /* is one of them */
-} skipped_t;
 
 typedef struct pictures {
-    const char *path, *file, *label, *stages_json;
-    bool links;
-    int format, damaged;
+    pl_class_files_t files;
+    const char *stages_json;
+    int format;
     int64_t channels, max_pixels, ignore_index;
     pl_picture_stages_t stages;
-    pl_picture_list_t list;
     pl_data_split_t split;                                  /* of a mixup's partners */
     int width, height;
-    int64_t classes;
-    bool has_target;
-    uint32_t rank;
     float value[3][256];                                    /* of a byte, by channel */
-    skipped_t *skipped;
 } pictures_t;
 
 static const pl_option_t pictures_options[] = {
-    PL_TEXT(pictures_t, path, NULL, NULL,
-            "a folder with a folder of pictures for each class, or with such folders in "
-            "train/ and test/ or val/; or a table (CSV) of paths and classes"),
-    PL_TEXT(pictures_t, file, "\"\"", NULL,
-            "column of the table with the paths, by name or number; relative paths begin "
-            "at the table's folder; \"\": the first"),
-    PL_TEXT(pictures_t, label, "\"\"", NULL,
-            "column of the table with the classes, by name or number; \"\": the last"),
+    PL_CLASS_FILES_OPTIONS(pictures_t, files, "pictures"),
     {"stages", PL_OPTION_JSON, offsetof(pictures_t, stages_json), "[]", NULL,
      "what each picture passes, in order: [\"random_resized_crop 224\", \"flip\", "
      "\"normalize imagenet\"]; without one all pictures have one size"},
     PL_INT(pictures_t, channels, "3", "1..3", "3: red, green and blue; 1: grey"),
     PL_WORD(pictures_t, format, "\"float32\"", "float32|uint8",
             "numbers of \"x\": float32 from 0 to 1, or bytes"),
-    PL_WORD(pictures_t, damaged, "\"error\"", "error|skip",
-            "pictures that cannot be decoded: an error, or named in the log, counted, "
-            "and without a class"),
     PL_INT(pictures_t, max_pixels, "100000000", "1..1000000000",
            "pixels of the largest picture that is decoded; a header beyond that is "
            "refused before memory is reserved"),
-    PL_BOOL(pictures_t, links, "false", "follow links that lead out of the folder"),
     PL_INT(pictures_t, ignore_index, "-100", PL_LABELS, PL_IGNORE_HELP),
     PL_OPTIONS_END,
 };
@@ -126,7 +98,7 @@ static int header_read(const pictures_t *p, const char *path,
 static int picture_load(const pictures_t *p, const pl_picture_draw_t *draw,
                         int64_t sample, pl_picture_work_t *work, pl_error_t *err)
 {
-    const char *path = p->list.path[sample];
+    const char *path = p->files.list.path[sample];
     pl_file_bytes_t bytes = {0};
     pl_picture_header_t header;
     int width = 0, height = 0, code = pl_file_read(path, pl_file_limit(), &bytes, err);
@@ -174,15 +146,6 @@ static void picture_store(const pictures_t *p, const pl_picture_t *picture, void
     }
 }
 
-static void note_skipped(const pictures_t *p, int64_t sample, const char *why)
-{
-    if (atomic_exchange(&p->skipped->sample[sample], true))
-        return;
-    const long long count = atomic_fetch_add(&p->skipped->count, 1) + 1;
-    pl_log_line(PL_LOG_WARNING, (int)p->rank, "data set pictures",
-                "%s; it is skipped (%lld skipped so far)", why, count);
-}
-
 /* A picture as a sample: its place in `out` and its class.  A damaged one may have zeros
  * and no class (-1). */
 static int sample_read(const pictures_t *p, const pl_picture_draw_t *draw, int64_t sample,
@@ -193,16 +156,12 @@ static int sample_read(const pictures_t *p, const pl_picture_draw_t *draw, int64
                         * (p->format == FORMAT_UINT8 ? 1 : sizeof(float));
     pl_error_t why = {0};
     const int code = picture_load(p, draw, sample, work, &why);
-    *label = code ? -1 : p->list.label[sample];
-    if (!code)
-        picture_store(p, &work->picture, out);
-    else if (p->damaged != DAMAGED_SKIP
-             || (code != PL_EFORMAT && code != PL_EUNSUPPORTED))
-        return pl_fail(err, code, "%s", why.text);
-    else
-        note_skipped(p, sample, why.text);
+    if (pl_class_files_answer(&p->files, sample, code, &why, label, err) != PL_OK)
+        return code;
     if (code)
         memset(out, 0, size);
+    else
+        picture_store(p, &work->picture, out);
     return PL_OK;
 }
 
@@ -214,7 +173,7 @@ static double mix_draw(const pictures_t *p, const pl_picture_draw_t *draw,
     const uint64_t key = pl_mix(draw->key, pl_hash_text("mixup"));
     const double power = 1 / p->stages.mixup;
     for (uint64_t k = 0; k < 64; k++) {
-        *partner = (int64_t)(pl_random_u64(key, k) % (uint64_t)p->list.count);
+        *partner = (int64_t)(pl_random_u64(key, k) % (uint64_t)p->files.list.count);
         if (!pl_data_split_holds(&p->split, *partner))
             break;
     }
@@ -239,7 +198,7 @@ static int sample_mix(const pictures_t *p, const pl_read_request_t *request,
     const int code = sample_read(p, &its, partner, work, other, &label, err);
     for (size_t k = 0; !code && k < size; k++)
         out[k] = share * out[k] + (1 - share) * other[k];
-    for (int64_t k = 0; !code && k < p->classes; k++)
+    for (int64_t k = 0; !code && k < p->files.classes; k++)
         target[k] = share * target[k] + (k == label ? 1 - share : 0);
     return code;
 }
@@ -250,10 +209,11 @@ static int pictures_read(const void *self, const pl_read_request_t *request,
     const pictures_t *p = self;
     const size_t size = (size_t)p->channels * (size_t)p->width * (size_t)p->height;
     const size_t width = p->format == FORMAT_UINT8 ? 1 : sizeof(float);
-    const bool mixes = p->stages.mixup > 0 && request->stage == PL_TRAIN && p->has_target;
+    const bool mixes = p->stages.mixup > 0 && request->stage == PL_TRAIN
+                       && p->files.has_target;
     pl_picture_work_t work = {0};
     float *other = mixes ? pl_alloc_array(size, sizeof *other) : NULL;
-    int code = pl_dataset_check(p->path, request, p->list.count, err);
+    int code = pl_dataset_check(p->files.path, request, p->files.list.count, err);
     if (!code && mixes && !other)
         code = pl_no_memory(err);
     for (int i = 0; i < request->count && !code; i++) {
@@ -262,11 +222,11 @@ static int pictures_read(const void *self, const pl_read_request_t *request,
         char *out = (char *)field[0] + (size_t)i * size * width;
         int64_t label;
         code = sample_read(p, &draw, sample, &work, out, &label, err);
-        if (code || !p->has_target)
+        if (code || !p->files.has_target)
             continue;
         if (p->stages.mixup > 0) {
-            float *target = (float *)field[1] + (size_t)i * (size_t)p->classes;
-            for (int64_t k = 0; k < p->classes; k++)
+            float *target = (float *)field[1] + (size_t)i * (size_t)p->files.classes;
+            for (int64_t k = 0; k < p->files.classes; k++)
                 target[k] = k == label;
             if (mixes)
                 code = sample_mix(p, request, &draw, &work, (float *)out, other, target,
@@ -282,27 +242,6 @@ static int pictures_read(const void *self, const pl_read_request_t *request,
 
 /* ---- Opening ---- */
 
-/* The folder of a stage's pictures: path, or in it train, and test or val.  From
- * pl_text(); NULL: out of memory. */
-static char *folder_of(const char *path, pl_stage_t stage)
-{
-    static const char *const tests[] = {"test", "val", "valid", "validation"};
-    struct stat status;
-    char *train = pl_text("%s/train", path);
-    const bool is_parted = train && stat(train, &status) == 0 && S_ISDIR(status.st_mode);
-    if (is_parted && (stage == PL_TRAIN || stage == PL_VALIDATE))
-        return train;
-    const bool lacks_memory = !train;
-    pl_text_free(train);
-    for (size_t k = 0; is_parted && k < sizeof tests / sizeof *tests; k++) {
-        char *folder = pl_text("%s/%s", path, tests[k]);
-        if (!folder || (stat(folder, &status) == 0 && S_ISDIR(status.st_mode)))
-            return folder;
-        pl_text_free(folder);
-    }
-    return lacks_memory ? NULL : pl_text("%s", path);
-}
-
 /* The size of all pictures: set by the stages, or else by the first picture that can be
  * read. */
 static int find_size(pictures_t *p, pl_error_t *err)
@@ -311,15 +250,15 @@ static int find_size(pictures_t *p, pl_error_t *err)
     if (pl_picture_stages_size(&p->stages, &p->width, &p->height))
         return PL_OK;
     int code = PL_EFORMAT;
-    for (int64_t k = 0; k < p->list.count && code == PL_EFORMAT; k++) {
+    for (int64_t k = 0; k < p->files.list.count && code == PL_EFORMAT; k++) {
         pl_file_bytes_t bytes = {0};
         pl_picture_header_t header;
-        code = pl_file_read(p->list.path[k], pl_file_limit(), &bytes, err);
+        code = pl_file_read(p->files.list.path[k], pl_file_limit(), &bytes, err);
         if (!code)
-            code = header_read(p, p->list.path[k], &bytes, &header, &p->width, &p->height,
-                               err);
+            code = header_read(p, p->files.list.path[k], &bytes, &header, &p->width,
+                               &p->height, err);
         pl_file_bytes_release(&bytes);
-        if (p->damaged != DAMAGED_SKIP)
+        if (p->files.damaged != PL_DAMAGED_SKIP)
             break;
     }
     if (!code)
@@ -331,11 +270,11 @@ static int find_size(pictures_t *p, pl_error_t *err)
 static int find_partners(pictures_t *p, const pl_data_request_t *request, pl_error_t *err)
 {
     const pl_data_split_spec_t spec = {.seed = request->seed,
-                                       .total = p->list.count,
+                                       .total = p->files.list.count,
                                        .share = request->val_split,
                                        .folds = request->folds,
                                        .fold = request->fold,
-                                       .target = request->stratify ? p->list.label
+                                       .target = request->stratify ? p->files.list.label
                                                                    : NULL};
     pl_error_t why = {0};
     if (!(request->val_split > 0) || request->stage != PL_TRAIN)
@@ -346,18 +285,15 @@ static int find_partners(pictures_t *p, const pl_data_request_t *request, pl_err
 
 static int describe(const pictures_t *p, pl_data_info_t *info, pl_error_t *err)
 {
-    pl_data_info_t found = {.samples = p->list.count, .same_samples = true};
+    pl_data_info_t found = {.samples = p->files.list.count, .same_samples = true};
     const pl_shape_t shape = PL_SHAPE(p->channels, p->height, p->width);
-    char *names = p->classes ? pl_json_write(p->list.class_names, PL_JSON_COMPACT) : NULL;
-    found.data_info = pl_dataset_data_info(p->classes, &shape);
-    if (p->classes)
-        found.data_info = pl_data_info_add(&found.data_info, CLASS_NAMES, &names);
+    found.data_info = pl_class_files_data_info(&p->files, &shape);
     if (!found.data_info)
         return pl_no_memory(err);
     pl_dataset_field(&found, "x", p->format == FORMAT_UINT8 ? PL_U8 : PL_F32, shape);
-    if (p->has_target && p->stages.mixup > 0)
-        pl_dataset_field(&found, "y", PL_F32, PL_SHAPE(p->classes));
-    else if (p->has_target)
+    if (p->files.has_target && p->stages.mixup > 0)
+        pl_dataset_field(&found, "y", PL_F32, PL_SHAPE(p->files.classes));
+    else if (p->files.has_target)
         pl_dataset_field(&found, "y", PL_I64, (pl_shape_t){0});
     *info = found;
     return PL_OK;
@@ -367,38 +303,10 @@ static int pictures_open(void *self, const pl_data_request_t *request,
                          pl_data_info_t *info, pl_error_t *err)
 {
     pictures_t *p = self;
-    const char *text = request->data_info;
     int place;
     int code = pl_picture_stages_read(&p->stages, p->stages_json, &place, err);
-    json_t *data_info = text && !code ? pl_json_read(text, strlen(text), "data_info", err)
-                                      : NULL;
-    char *folder = folder_of(p->path, request->stage);
-    if (!code && text && !data_info)
-        code = err ? err->code : PL_EFORMAT;
-    if (!code && !folder)
-        code = pl_no_memory(err);
-    p->rank = request->rank;
-    p->has_target = request->stage != PL_PREDICT;
-    const pl_picture_source_t source = {.path = folder,
-                                        .file = p->file,
-                                        .label = p->label,
-                                        .links = p->links,
-                                        .without_classes = !p->has_target,
-                                        .class_names = json_object_get(data_info,
-                                                                       CLASS_NAMES)};
     if (!code)
-        code = pl_pictures_find(&source, &p->list, err);
-    if (!code && p->list.count == 0 && !pl_may_be_empty(request->stage))
-        code = pl_fail(err, PL_EFORMAT,
-                       "%s: there are no pictures (.png, .jpg, .jpeg, .webp)", folder);
-    if (!code && p->list.others && request->rank == 0)
-        pl_log_line(PL_LOG_INFO, 0, "data set pictures",
-                    "%s: %lld files are left out, because their names are not those of "
-                    "pictures (.png, .jpg, .jpeg, .webp), such as %s",
-                    folder, (long long)p->list.others, p->list.other);
-    json_decref(data_info);
-    pl_text_free(folder);
-    p->classes = (int64_t)json_array_size(p->list.class_names);
+        code = pl_class_files_open(&p->files, &pl_picture_files, request, err);
     for (int channel = 0; channel < 3; channel++)
         for (int level = 0; level < 256; level++)
             p->value[channel][level] = (float)((level / 255.0 - p->stages.mean[channel])
@@ -407,21 +315,14 @@ static int pictures_open(void *self, const pl_data_request_t *request,
         code = find_size(p, err);
     if (!code && p->stages.mixup > 0)
         code = find_partners(p, request, err);
-    p->skipped = code ? NULL
-                      : pl_alloc(sizeof *p->skipped
-                                 + (size_t)p->list.count * sizeof *p->skipped->sample);
-    if (!code && !p->skipped)
-        code = pl_no_memory(err);
     return code ? code : describe(p, info, err);
 }
 
 static void pictures_close(void *self)
 {
     pictures_t *p = self;
-    pl_pictures_release(&p->list);
+    pl_class_files_close(&p->files);
     pl_data_split_release(&p->split);
-    pl_free(p->skipped);
-    p->skipped = NULL;
 }
 
 const pl_dataset_ops_t pl_pictures_dataset = {

@@ -1,47 +1,10 @@
-/* pictures.h - parts of the data set "pictures": its files, and the stages that a picture
- * passes */
+/* pictures.h - a part of the data set "pictures": the stages that a picture passes */
 #ifndef PL_PICTURES_H
 #define PL_PICTURES_H
 
 #include "actors/connectors/datasets/datasets.h"
 #include "formats/picture.h"
 #include "formats/stream.h"
-
-/* ---- pictures_find.c: the files and their classes ---- */
-
-typedef struct pl_picture_list {
-    int64_t count;
-    char **path;    /* [count], each owned */
-    int64_t *label; /* [count]; -1: no class */
-    int64_t capacity;
-    json_t *class_names; /* list, sorted */
-    int64_t others;      /* files that are left out */
-    char *other;         /* one of them  [none] */
-} pl_picture_list_t;
-
-typedef struct pl_picture_source {
-    const char *path;          /* a folder of classes, or a table */
-    const char *file, *label;  /* columns of the table, by name or number
-                                                ["": the first, the last] */
-    const char *what;          /* in errors  [picture] */
-    const char *endings;       /* of names: ".wav, .flac"  [those of pictures] */
-    bool links;                /* follow links out of the folder */
-    bool without_classes;      /* classes have no meaning: predictions */
-    const json_t *class_names; /* of the training data; borrowed  [found] */
-} pl_picture_source_t;
-
-/* Lists the pictures of a source: of a folder in the order of classes and names, of a
- * table in its order.  The caller releases *list, also after an error.  PL_ENOTFOUND,
- * PL_EFORMAT, PL_EINVAL, PL_EIO, PL_ENOMEM. */
-int pl_pictures_find(const pl_picture_source_t *source, pl_picture_list_t *list,
-                     pl_error_t *err);
-void pl_pictures_release(pl_picture_list_t *list);
-
-/* Proposes a run for a folder of classes, as pl_data_propose() does: replaces *run, adds
- * to *reasons; either may become NULL: out of memory.  PL_EFORMAT: no such folder.
- * propose_pictures.c */
-int pl_pictures_propose(const char *path, json_t **run, json_t **reasons,
-                        pl_error_t *err);
 
 /* ---- picture_stages.c: stages that a picture passes ---- */
 
@@ -50,16 +13,16 @@ int pl_pictures_propose(const char *path, json_t **run, json_t **reasons,
 
 typedef struct pl_picture_stage {
     int kind;
-    int width, height; /* height 0: width is the shorter side's */
+    int width, height;                         /* height 0: width is the shorter side's */
     double number[PL_STAGE_NUMBERS];
 } pl_picture_stage_t;
 
 typedef struct pl_picture_stages {
     int count;
     pl_picture_stage_t stage[PL_PICTURE_STAGES];
-    double mean[3], std[3]; /* of normalize  [0, 1] */
+    double mean[3], std[3];                                 /* of normalize  [0, 1] */
     bool normalizes;
-    double mixup; /* alpha  [0: no mixup] */
+    double mixup;                                           /* alpha  [0: no mixup] */
 } pl_picture_stages_t;
 
 /* Reads a list such as ["resize 256", "center_crop 224", "normalize imagenet"].
@@ -69,9 +32,9 @@ int pl_picture_stages_read(pl_picture_stages_t *stages, const char *json, int *p
 
 /* The numbers of a draw are pure functions of these and of the stage. */
 typedef struct pl_picture_draw {
-    uint64_t key;   /* of seed, epoch, sample */
-    bool is_random; /* training; otherwise random stages are at
-                                                their middle or left out */
+    uint64_t key;                              /* of seed, epoch, sample */
+    bool is_random;                            /* training; otherwise random stages are at
+                                                  their middle or left out */
 } pl_picture_draw_t;
 
 /* The size of a picture behind all stages; true if it is the same for each picture. */
@@ -85,7 +48,7 @@ int pl_picture_stages_shrink(const pl_picture_stages_t *stages,
 /* Memory of a thread that is used for one picture after another. */
 typedef struct pl_picture_work {
     pl_picture_t picture, spare;
-    float *row; /* of a resize */
+    float *row;                                             /* of a resize */
     size_t row_size;
 } pl_picture_work_t;
 

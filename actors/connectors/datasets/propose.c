@@ -11,7 +11,6 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#include "actors/connectors/datasets/pictures.h"
 #include "actors/connectors/datasets/propose_parts.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -321,8 +320,7 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
                        (long long)table->rows, table->columns);
     else if (pl_is_sqlite(p->csv.path))
         propose_reason(p, "data.name", "A SQLite table of %lld rows and %d column%s.",
-                       (long long)table->rows, table->columns,
-                       pl_plural(table->columns));
+                       (long long)table->rows, table->columns, pl_plural(table->columns));
     else
         propose_reason(
             p, "data.name",
@@ -484,46 +482,6 @@ static int propose_arrays(proposal_t *p, const char *path, const char *target,
 }
 
 /* ---- Other data ---- */
-
-static bool is_there(const char *folder, const char *name)
-{
-    char *path = pl_text("%s/%s", folder, name);
-    struct stat status;
-    const bool found = path && stat(path, &status) == 0;
-    pl_text_free(path);
-    return found;
-}
-
-static int propose_folder(proposal_t *p, const char *path, pl_error_t *err)
-{
-    const bool is_idx = is_there(path, "train-images-idx3-ubyte")
-                        || is_there(path, "train-images-idx3-ubyte.gz");
-    if (!is_idx && pl_pictures_propose(path, &p->run, &p->reasons, err) != PL_OK)
-        return pl_error_prefix(err,
-                               "%s is a folder without train-images-idx3-ubyte, so "
-                               "it is read as pictures in folders of classes",
-                               path);
-    propose_set(p, "callbacks",
-                json_pack("[{s:s, s:s, s:b, s:b}]", "name", "model_checkpoint", "monitor",
-                          "val_loss", "restore_best", true, "verbose", false));
-    propose_reason(
-        p, "trainer.max_epochs",
-        "The weights and metrics of the run are those of the epoch with the best "
-        "val_loss.");
-    if (!is_idx)
-        return PL_OK;
-    propose_set(p, "data",
-                json_pack("{s:s, s:s, s:f, s:i}", "name", "idx", "path", path,
-                          "val_split", 0.1, "batch_size", 128));
-    propose_set(p, "module", json_pack("{s:s}", "name", "cnn"));
-    propose_set(p, "optimizer", json_pack("{s:s, s:f}", "name", "adamw", "lr", 0.001));
-    propose_set(p, "scheduler", json_pack("{s:s}", "name", "cosine"));
-    propose_set(p, "trainer.max_epochs", json_integer(5));
-    propose_reason(p, "data.name",
-                   "A folder with images and labels in the format of MNIST.");
-    propose_reason(p, "module.name", "A convolutional network predicts the class.");
-    return PL_OK;
-}
 
 static void propose_text(proposal_t *p, const char *path)
 {

@@ -1,7 +1,8 @@
-/* propose_parts.h - what propose.c and propose_series.c share */
+/* propose_parts.h - what the files share that propose a run */
 #ifndef PL_DATASETS_PROPOSE_PARTS_H
 #define PL_DATASETS_PROPOSE_PARTS_H
 
+#include "actors/connectors/datasets/class_files.h"
 #include "actors/connectors/datasets/csv_parts.h"
 
 /* What a column of a table contains. */
@@ -39,5 +40,32 @@ void propose_training(proposal_t *p, int64_t samples, bool stops);
 int propose_find_time(const proposal_t *p);
 /* Windows over the series, to predict the target. */
 void propose_series(proposal_t *p, int time);
+
+/* ---- propose_folder.c ---- */
+
+/* A run for a folder, as pl_data_propose() does.  PL_EFORMAT: it has no data that are
+ * known. */
+int propose_folder(proposal_t *p, const char *path, pl_error_t *err);
+
+/* The files of a folder of classes, or of its folder train/. */
+typedef struct class_folder {
+    const char *path;                                       /* as it was given */
+    pl_file_list_t list;                                    /* of training */
+    int64_t classes;
+    const char *val;                                    /* folder beside train/  [none] */
+    bool test;                                          /* train/ and test/ */
+} class_folder_t;
+
+/* The sections "data", "optimizer", "scheduler" and "trainer" for files of classes:
+ * `source` is the data set without its path; consumed. */
+void propose_class_folder(proposal_t *p, const class_folder_t *folder,
+                          const pl_file_kind_t *kind, json_t *source);
+/* The key of the reasons for an option of the data set. */
+#define PROPOSE_SOURCE_KEY(folder, option) ((folder)->val ? "data.train" : "data." option)
+
+/* Source, module and reasons for a folder of pictures; of recordings.  PL_EFORMAT names
+ * a file that cannot be read. */
+int propose_pictures(proposal_t *p, const class_folder_t *folder, pl_error_t *err);
+int propose_sounds(proposal_t *p, const class_folder_t *folder, pl_error_t *err);
 
 #endif

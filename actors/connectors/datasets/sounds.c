@@ -7,44 +7,30 @@
 #include <math.h>
 #include <string.h>
 
-#include "actors/connectors/datasets/pictures.h"
+#include "actors/connectors/datasets/class_files.h"
+#include "actors/connectors/datasets/datasets.h"
 #include "base/alloc.h"
 #include "base/error.h"
-#include "base/json_text.h"
-#include "base/log.h"
 #include "base/random.h"
 #include "formats/sound.h"
-
-#define CLASS_NAMES "class_names"
-#define ENDINGS ".wav, .flac, .ogg, .aiff"
 
 enum { FEATURES_LOG_MEL, FEATURES_WAVE };
 enum { SAMPLES_MAX = 1 << 26 };
 
 typedef struct sounds {
-    const char *path, *file, *label;
-    bool links;
+    pl_class_files_t files;
     int features;
     int64_t rate, n_fft, hop, mels, ignore_index;
     double seconds, f_min, f_max;
-    pl_picture_list_t list;
-    int64_t count, columns;                      /* of a sample: frames; features */
+    int64_t count, columns;                            /* of a sample: frames; features */
     pl_log_mel_t *mel;
-    bool has_target;
 } sounds_t;
 
 static const pl_option_t sounds_options[] = {
-    PL_TEXT(sounds_t, path, NULL, NULL,
-            "a folder with a folder of recordings for each class; or a table (CSV) of "
-            "paths and classes"),
-    PL_TEXT(sounds_t, file, "\"\"", NULL,
-            "column of the table with the paths, by name or number; relative paths begin "
-            "at the table's folder; \"\": the first"),
-    PL_TEXT(sounds_t, label, "\"\"", NULL,
-            "column of the table with the classes, by name or number; \"\": the last"),
+    PL_CLASS_FILES_OPTIONS(sounds_t, files, "recordings"),
     PL_FLOAT(sounds_t, seconds, "1", "0.001..3600",
-            "length of a sample; of a longer recording training takes a part anywhere, "
-            "other stages the middle; a shorter one is followed by zeros"),
+             "length of a sample; of a longer recording training takes a part anywhere, "
+             "other stages the middle; a shorter one is followed by zeros"),
     PL_INT(sounds_t, rate, "16000", "1000..384000",
            "frames per second of a sample; recordings of other rates are converted"),
     PL_WORD(sounds_t, features, "\"log_mel\"", "log_mel|wave",
@@ -56,8 +42,7 @@ static const pl_option_t sounds_options[] = {
            "pitches, at even distances of the mel scale"),
     PL_FLOAT(sounds_t, f_min, "0", "0..192000", "Hz of the lowest pitch"),
     PL_FLOAT(sounds_t, f_max, "0", "0..192000",
-            "Hz of the highest pitch; 0: half of the rate"),
-    PL_BOOL(sounds_t, links, "false", "follow links that lead out of the folder"),
+             "Hz of the highest pitch; 0: half of the rate"),
     PL_INT(sounds_t, ignore_index, "-100", PL_LABELS, PL_IGNORE_HELP),
     PL_OPTIONS_END,
 };
@@ -91,7 +76,7 @@ static const char *sounds_check(const void *self, pl_error_t *err)
 static int wave_read(const sounds_t *s, const pl_read_request_t *request, int64_t sample,
                      float *wave, pl_error_t *err)
 {
-    const char *path = s->list.path[sample];
+    const char *path = s->files.list.path[sample];
     pl_sound_header_t header;
     int code = pl_sound_look(path, &header, err);
     if (code)
@@ -100,15 +85,14 @@ static int wave_read(const sounds_t *s, const pl_read_request_t *request, int64_
                   spare = header.frames > needed ? header.frames - needed : 0;
     const uint64_t key = pl_mix(pl_mix(request->seed, request->epoch),
                                 pl_hash_text("sounds"));
-    const int64_t from = request->stage == PL_TRAIN
-                             ? (int64_t)(pl_random_u64(key, (uint64_t)sample)
-                                         % (uint64_t)(spare + 1))
-                             : spare / 2;
+    const int64_t from =
+        request->stage == PL_TRAIN
+            ? (int64_t)(pl_random_u64(key, (uint64_t)sample) % (uint64_t)(spare + 1))
+            : spare / 2;
     if (header.rate == s->rate)
         return pl_sound_read(path, from, s->count, wave, err);
-    float *other = needed <= SAMPLES_MAX
-                       ? pl_alloc_array((size_t)needed, sizeof *other)
-                       : NULL;
+    float *other = needed <= SAMPLES_MAX ? pl_alloc_array((size_t)needed, sizeof *other)
+                                         : NULL;
     if (!other)
         return needed <= SAMPLES_MAX
                    ? pl_no_memory(err)
@@ -126,19 +110,24 @@ static int sounds_read(const void *self, const pl_read_request_t *request,
                        void *const field[], pl_error_t *err)
 {
     const sounds_t *s = self;
-    int code = pl_dataset_check(s->path, request, s->list.count, err);
+    int code = pl_dataset_check(s->files.path, request, s->files.list.count, err);
     float *wave = code ? NULL : pl_alloc_array((size_t)s->count, sizeof *wave);
     if (!code && !wave)
         code = pl_no_memory(err);
     for (int i = 0; i < request->count && !code; i++) {
         const int64_t sample = request->index[i];
-        float *x = (float *)field[0]
-                   + (size_t)i * (size_t)(s->mel ? s->mels * s->columns : s->count);
-        code = wave_read(s, request, sample, s->mel ? wave : x, err);
-        if (!code && s->mel)
-            code = pl_log_mel_run(s->mel, wave, s->count, x, err);
-        if (!code && s->has_target)
-            ((int64_t *)field[1])[i] = s->list.label[sample];
+        const size_t size = (size_t)(s->mel ? s->mels * s->columns : s->count);
+        float *x = (float *)field[0] + (size_t)i * size;
+        pl_error_t why = {0};
+        int64_t label;
+        int read = wave_read(s, request, sample, s->mel ? wave : x, &why);
+        if (!read && s->mel)
+            read = pl_log_mel_run(s->mel, wave, s->count, x, &why);
+        code = pl_class_files_answer(&s->files, sample, read, &why, &label, err);
+        if (read)
+            memset(x, 0, size * sizeof *x);
+        if (!code && s->files.has_target)
+            ((int64_t *)field[1])[i] = label < 0 ? s->ignore_index : label;
     }
     pl_free(wave);
     return code;
@@ -146,18 +135,14 @@ static int sounds_read(const void *self, const pl_read_request_t *request,
 
 static int describe(const sounds_t *s, pl_data_info_t *info, pl_error_t *err)
 {
-    const json_int_t classes = (json_int_t)json_array_size(s->list.class_names);
     const pl_shape_t shape = s->mel ? PL_SHAPE(1, s->mels, s->columns)
                                     : PL_SHAPE(1, s->count);
-    pl_data_info_t found = {.samples = s->list.count, .same_samples = true};
-    char *names = classes ? pl_json_write(s->list.class_names, PL_JSON_COMPACT) : NULL;
-    found.data_info = pl_dataset_data_info(classes, &shape);
-    if (classes)
-        found.data_info = pl_data_info_add(&found.data_info, CLASS_NAMES, &names);
+    pl_data_info_t found = {.samples = s->files.list.count, .same_samples = true};
+    found.data_info = pl_class_files_data_info(&s->files, &shape);
     if (!found.data_info)
         return pl_no_memory(err);
     pl_dataset_field(&found, "x", PL_F32, shape);
-    if (s->has_target)
+    if (s->files.has_target)
         pl_dataset_field(&found, "y", PL_I64, (pl_shape_t){0});
     *info = found;
     return PL_OK;
@@ -167,34 +152,14 @@ static int sounds_open(void *self, const pl_data_request_t *request, pl_data_inf
                        pl_error_t *err)
 {
     sounds_t *s = self;
-    const char *text = request->data_info;
-    json_t *data_info = text ? pl_json_read(text, strlen(text), "data_info", err) : NULL;
-    int code = text && !data_info ? PL_EFORMAT : PL_OK;
+    pl_error_t why = {0};
     pl_sound_header_t header;
-    s->has_target = request->stage != PL_PREDICT;
     s->count = llround(s->seconds * (double)s->rate);
-    const pl_picture_source_t source = {.path = s->path,
-                                        .file = s->file,
-                                        .label = s->label,
-                                        .what = "recording",
-                                        .endings = ENDINGS,
-                                        .links = s->links,
-                                        .without_classes = !s->has_target,
-                                        .class_names = json_object_get(data_info,
-                                                                       CLASS_NAMES)};
-    if (!code)
-        code = pl_pictures_find(&source, &s->list, err);
-    if (!code && s->list.count == 0 && !pl_may_be_empty(request->stage))
-        code = pl_fail(err, PL_EFORMAT, "%s: there are no recordings (" ENDINGS ")",
-                       s->path);
-    json_decref(data_info);
-    if (!code && s->list.others && request->rank == 0)
-        pl_log_line(PL_LOG_INFO, 0, "data set sounds",
-                    "%s: %lld files are left out, because their names are not those of "
-                    "recordings (" ENDINGS "), such as %s",
-                    s->path, (long long)s->list.others, s->list.other);
-    if (!code && s->list.count)                  /* a missing library is known at once */
-        code = pl_sound_look(s->list.path[0], &header, err);
+    int code = pl_class_files_open(&s->files, &pl_sound_files, request, err);
+    /* A missing library is known at once; damage is found when the sample is read. */
+    if (!code && s->files.list.count
+        && pl_sound_look(s->files.list.path[0], &header, &why) == PL_ENOTFOUND)
+        code = pl_fail(err, PL_ENOTFOUND, "%s", why.text);
     const pl_log_mel_spec_t spec = {.rate = (int)s->rate,
                                     .n_fft = (int)s->n_fft,
                                     .hop = (int)s->hop,
@@ -212,7 +177,7 @@ static int sounds_open(void *self, const pl_data_request_t *request, pl_data_inf
 static void sounds_close(void *self)
 {
     sounds_t *s = self;
-    pl_pictures_release(&s->list);
+    pl_class_files_close(&s->files);
     pl_log_mel_free(s->mel);
     s->mel = NULL;
 }

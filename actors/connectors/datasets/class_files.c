@@ -1,4 +1,4 @@
-/* pictures_find.c - the pictures of a folder of classes, or of a table of paths
+/* class_files.c - the files of a folder of classes, or of a table of paths
  *
  * The order is by name, not as a disk has the files: so each machine
  * numbers the samples and the classes in the same way. */
@@ -10,36 +10,35 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "actors/connectors/datasets/class_files.h"
 #include "actors/connectors/datasets/csv_parts.h"
-#include "actors/connectors/datasets/pictures.h"
+#include "actors/connectors/datasets/datasets.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/log.h"
 #include "base/utf8.h"
 
-#define DEPTH_MAX 16 /* of folders; a loop of links is deeper */
+#define CLASS_NAMES "class_names"
+#define DEPTH_MAX 16                           /* of folders; a loop of links is deeper */
 
-typedef struct picture_finder {
-    const pl_picture_source_t *source;
-    pl_picture_list_t *list;
-    const char *root; /* resolved, for links */
+typedef struct file_finder {
+    const pl_file_source_t *source;
+    pl_file_list_t *list;
+    const char *root;                                       /* resolved, for links */
     pl_error_t *err;
-} picture_finder_t;
+} file_finder_t;
 
-/* The endings of names that the source has, and what such a file is. */
-static const char *endings_of(const pl_picture_source_t *source)
-{
-    return source->endings ? source->endings : ".png, .jpg, .jpeg, .webp";
-}
+/* ---- Kinds of files ---- */
 
-static const char *what_of(const pl_picture_source_t *source)
-{
-    return source->what ? source->what : "picture";
-}
+const pl_file_kind_t pl_picture_files = {"pictures", "picture",
+                                         ".png, .jpg, .jpeg, .webp"},
+                     pl_sound_files = {"sounds", "recording", ".wav, .flac, .ogg, .aiff"};
 
-static bool is_name(const pl_picture_source_t *source, const char *name)
+static bool is_kind(const pl_file_kind_t *kind, const char *path)
 {
-    const char *dot = strrchr(name, '.'), *ending = endings_of(source);
+    const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
+    const char *ending = kind->endings;
     bool is = false;
     for (size_t length; dot && *ending && !is; ending += strspn(ending, ", ")) {
         length = strcspn(ending, ",");
@@ -49,8 +48,10 @@ static bool is_name(const pl_picture_source_t *source, const char *name)
     return is;
 }
 
-/* Adds a picture; consumes path. */
-static int list_add(pl_picture_list_t *list, char *path, int64_t label, pl_error_t *err)
+/* ---- Finding ---- */
+
+/* Adds a file; consumes path. */
+static int list_add(pl_file_list_t *list, char *path, int64_t label, pl_error_t *err)
 {
     if (path && list->count == list->capacity) {
         const int64_t capacity = list->capacity ? 2 * list->capacity : 256;
@@ -78,7 +79,7 @@ static int by_name(const void *a, const void *b)
 
 /* The type of an entry of a folder: S_IFDIR, S_IFREG, 0 for others.  A link has to stay
  * in the folder of the data, unless the source allows otherwise. */
-static int entry_type(const picture_finder_t *find, const char *path, mode_t *type)
+static int entry_type(const file_finder_t *find, const char *path, mode_t *type)
 {
     struct stat status;
     if (lstat(path, &status) != 0)
@@ -104,7 +105,7 @@ static int entry_type(const picture_finder_t *find, const char *path, mode_t *ty
 
 /* The names in a folder, sorted, without hidden ones; the caller frees *names_p, a list.
  * -> their number, or an error code. */
-static int folder_names(const picture_finder_t *find, const char *folder, char ***names_p)
+static int folder_names(const file_finder_t *find, const char *folder, char ***names_p)
 {
     DIR *directory = opendir(folder);
     char **names = NULL;
@@ -137,8 +138,8 @@ static int folder_names(const picture_finder_t *find, const char *folder, char *
     return code;
 }
 
-/* Adds all pictures of a folder and the folders in it. */
-static int folder_add(const picture_finder_t *find, const char *folder, int64_t label,
+/* Adds all files of a folder and the folders in it. */
+static int folder_add(const file_finder_t *find, const char *folder, int64_t label,
                       int depth)
 {
     char **names = NULL;
@@ -153,7 +154,7 @@ static int folder_add(const picture_finder_t *find, const char *folder, int64_t 
             code = path ? entry_type(find, path, &type) : pl_no_memory(find->err);
         if (!code && type == S_IFDIR) {
             code = folder_add(find, path, label, depth + 1);
-        } else if (!code && type == S_IFREG && is_name(find->source, names[k])) {
+        } else if (!code && type == S_IFREG && is_kind(find->source->kind, path)) {
             code = list_add(find->list, path, label, find->err);
             path = NULL;
         } else if (!code && find->list->others++ == 0) {
@@ -169,7 +170,7 @@ static int folder_add(const picture_finder_t *find, const char *folder, int64_t 
 
 /* The number of a class, by its name; a further one gets the next number unless they are
  * known from training.  -1: unknown, -2: out of memory. */
-static int64_t class_number(pl_picture_list_t *list, json_t *places, const char *name,
+static int64_t class_number(pl_file_list_t *list, json_t *places, const char *name,
                             bool known)
 {
     const json_t *place = json_object_get(places, name);
@@ -185,7 +186,7 @@ static int64_t class_number(pl_picture_list_t *list, json_t *places, const char 
 }
 
 /* Adds the folder of a class. */
-static int class_add(const picture_finder_t *find, json_t *places, const char *path,
+static int class_add(const file_finder_t *find, json_t *places, const char *path,
                      const char *name)
 {
     const bool known = find->source->class_names;
@@ -203,12 +204,12 @@ static int class_add(const picture_finder_t *find, json_t *places, const char *p
     if (!code && !known && find->list->count == before)
         return pl_fail(find->err, PL_EFORMAT,
                        "%s: there is no %s of this class (%s): remove the folder", path,
-                       what_of(find->source), endings_of(find->source));
+                       find->source->kind->what, find->source->kind->endings);
     return code;
 }
 
 /* Each folder in the root is a class. */
-static int classes_add(const picture_finder_t *find, json_t *places)
+static int classes_add(const file_finder_t *find, json_t *places)
 {
     const char *root = find->source->path;
     char **names = NULL;
@@ -231,23 +232,23 @@ static int classes_add(const picture_finder_t *find, json_t *places)
         code = pl_fail(find->err, PL_EFORMAT,
                        "%s has no folders: put the %ss of each class into a folder "
                        "with its name, or name a table of paths",
-                       root, what_of(find->source));
+                       root, find->source->kind->what);
     return code;
 }
 
 /* ---- A table ---- */
 
-/* Loads the table.  All its cells may be texts, so a first line that names a picture is
+/* Loads the table.  All its cells may be texts, so a first line that names a file is
  * no header. */
-static int table_load(const pl_picture_source_t *source, pl_csv_t *table, int *file,
+static int table_load(const pl_file_source_t *source, pl_csv_t *table, int *file,
                       int *label, pl_error_t *err)
 {
     pl_csv_format_t format = PL_CSV_ANY;
     int code = pl_csv_load(source->path, pl_file_limit(), &format, table, err);
-    bool names_picture = false;
+    bool names_file = false;
     for (int k = 0; !code && table->name && k < table->columns; k++)
-        names_picture = names_picture || is_name(source, table->name[k]);
-    if (names_picture) {
+        names_file = names_file || is_kind(source->kind, table->name[k]);
+    if (names_file) {
         pl_csv_release(table);
         format.header = PL_CSV_NO;
         code = pl_csv_load(source->path, pl_file_limit(), &format, table, err);
@@ -267,10 +268,10 @@ static int table_load(const pl_picture_source_t *source, pl_csv_t *table, int *f
     return PL_OK;
 }
 
-/* Each row of the table is a picture. */
-static int table_add(const picture_finder_t *find, json_t *places)
+/* Each row of the table is a file. */
+static int table_add(const file_finder_t *find, json_t *places)
 {
-    const pl_picture_source_t *source = find->source;
+    const pl_file_source_t *source = find->source;
     pl_csv_t table = {0};
     int file = -1, column = -1;
     char **names = NULL, place[48];
@@ -295,9 +296,8 @@ static int table_add(const picture_finder_t *find, json_t *places)
                                   : class_number(find->list, places, class, true);
         pl_csv_place(&table, row, *cell ? column < 0 ? 0 : column : file, place);
         if (!*cell)
-            code = pl_fail(find->err, PL_EFORMAT,
-                           "%s:%s: the path of the %s is missing", source->path, place,
-                           what_of(source));
+            code = pl_fail(find->err, PL_EFORMAT, "%s:%s: the path of the %s is missing",
+                           source->path, place, source->kind->what);
         else if (label < 0 && !source->without_classes)
             code = pl_fail(find->err, PL_EFORMAT,
                            *class ? "%s:%s: the training data have no class \"%.40s\""
@@ -314,16 +314,15 @@ static int table_add(const picture_finder_t *find, json_t *places)
     return code;
 }
 
-int pl_pictures_find(const pl_picture_source_t *source, pl_picture_list_t *list,
-                     pl_error_t *err)
+int pl_files_find(const pl_file_source_t *source, pl_file_list_t *list, pl_error_t *err)
 {
     char root[PATH_MAX];
     struct stat status;
-    *list = (pl_picture_list_t){.class_names = json_array()};
+    *list = (pl_file_list_t){.class_names = json_array()};
     if (!realpath(source->path, root) || stat(root, &status) != 0)
         return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO, "%s: %m",
                        source->path);
-    const picture_finder_t find = {source, list, root, err};
+    const file_finder_t find = {source, list, root, err};
     json_t *places = json_object();
     const char *name;
     size_t k;
@@ -334,14 +333,14 @@ int pl_pictures_find(const pl_picture_source_t *source, pl_picture_list_t *list,
             && class_number(list, places, name, false) == -2)
             code = pl_no_memory(err);
     if (!code)
-        code = !S_ISDIR(status.st_mode)    ? table_add(&find, places)
+        code = !S_ISDIR(status.st_mode)  ? table_add(&find, places)
                : source->without_classes ? folder_add(&find, source->path, -1, 1)
-                                           : classes_add(&find, places);
+                                         : classes_add(&find, places);
     json_decref(places);
     return code;
 }
 
-void pl_pictures_release(pl_picture_list_t *list)
+void pl_files_release(pl_file_list_t *list)
 {
     for (int64_t k = 0; k < list->count; k++)
         pl_text_free(list->path[k]);
@@ -349,5 +348,104 @@ void pl_pictures_release(pl_picture_list_t *list)
     pl_free(list->label);
     pl_text_free(list->other);
     json_decref(list->class_names);
-    *list = (pl_picture_list_t){0};
+    *list = (pl_file_list_t){0};
+}
+
+/* ---- The files of a data set ---- */
+
+char *pl_stage_folder(const char *path, pl_stage_t stage)
+{
+    static const char *const tests[] = {"test", "val", "valid", "validation"};
+    struct stat status;
+    char *train = pl_text("%s/train", path);
+    const bool is_parted = train && stat(train, &status) == 0 && S_ISDIR(status.st_mode);
+    if (is_parted && (stage == PL_TRAIN || stage == PL_VALIDATE))
+        return train;
+    const bool lacks_memory = !train;
+    pl_text_free(train);
+    for (size_t k = 0; is_parted && k < sizeof tests / sizeof *tests; k++) {
+        char *folder = pl_text("%s/%s", path, tests[k]);
+        if (!folder || (stat(folder, &status) == 0 && S_ISDIR(status.st_mode)))
+            return folder;
+        pl_text_free(folder);
+    }
+    return lacks_memory ? NULL : pl_text("%s", path);
+}
+
+int pl_class_files_open(pl_class_files_t *files, const pl_file_kind_t *kind,
+                        const pl_data_request_t *request, pl_error_t *err)
+{
+    const char *text = request->data_info;
+    json_t *data_info = text ? pl_json_read(text, strlen(text), "data_info", err) : NULL;
+    char *folder = pl_stage_folder(files->path, request->stage), dataset[48];
+    int code = PL_OK;
+    if (text && !data_info)
+        code = err ? err->code : PL_EFORMAT;
+    else if (!folder)
+        code = pl_no_memory(err);
+    files->kind = kind;
+    files->rank = request->rank;
+    files->has_target = request->stage != PL_PREDICT;
+    const pl_file_source_t source = {.kind = kind,
+                                     .path = folder,
+                                     .file = files->file,
+                                     .label = files->label,
+                                     .links = files->links,
+                                     .without_classes = !files->has_target,
+                                     .class_names = json_object_get(data_info,
+                                                                    CLASS_NAMES)};
+    pl_file_list_t *list = &files->list;
+    if (!code)
+        code = pl_files_find(&source, list, err);
+    if (!code && list->count == 0 && !pl_may_be_empty(request->stage))
+        code = pl_fail(err, PL_EFORMAT, "%s: there are no %ss (%s)", folder, kind->what,
+                       kind->endings);
+    snprintf(dataset, sizeof dataset, "data set %s", kind->dataset);
+    if (!code && list->others && request->rank == 0)
+        pl_log_line(PL_LOG_INFO, 0, dataset,
+                    "%s: %lld files are left out, because their names are not those of "
+                    "%ss (%s), such as %s",
+                    folder, (long long)list->others, kind->what, kind->endings,
+                    list->other);
+    json_decref(data_info);
+    pl_text_free(folder);
+    files->classes = (int64_t)json_array_size(list->class_names);
+    files->skipped =
+        code ? NULL
+             : pl_alloc(sizeof *files->skipped
+                        + (size_t)list->count * sizeof *files->skipped->sample);
+    return code || files->skipped ? code : pl_no_memory(err);
+}
+
+void pl_class_files_close(pl_class_files_t *files)
+{
+    pl_files_release(&files->list);
+    pl_free(files->skipped);
+    files->skipped = NULL;
+}
+
+char *pl_class_files_data_info(const pl_class_files_t *files, const pl_shape_t *shape)
+{
+    char *names = files->classes ? pl_json_write(files->list.class_names, PL_JSON_COMPACT)
+                                 : NULL;
+    char *data_info = pl_dataset_data_info(files->classes, shape);
+    return files->classes ? pl_data_info_add(&data_info, CLASS_NAMES, &names) : data_info;
+}
+
+int pl_class_files_answer(const pl_class_files_t *files, int64_t sample, int code,
+                          const pl_error_t *why, int64_t *label, pl_error_t *err)
+{
+    char dataset[48];
+    *label = code ? -1 : files->list.label[sample];
+    if (code
+        && (files->damaged != PL_DAMAGED_SKIP
+            || (code != PL_EFORMAT && code != PL_EUNSUPPORTED)))
+        return pl_fail(err, code, "%s", why->text);
+    if (!code || atomic_exchange(&files->skipped->sample[sample], true))
+        return PL_OK;
+    const long long count = atomic_fetch_add(&files->skipped->count, 1) + 1;
+    snprintf(dataset, sizeof dataset, "data set %s", files->kind->dataset);
+    pl_log_line(PL_LOG_WARNING, (int)files->rank, dataset,
+                "%s; it is skipped (%lld skipped so far)", why->text, count);
+    return PL_OK;
 }
