@@ -324,6 +324,41 @@ static void numbers_are_rounded_correctly(void)
     ok(!pl_number(many + 310, 500, '.', &got), "too many digits");
 }
 
+static bool is_in_groups(const char *text, char point, double value)
+{
+    double got = NAN;
+    return pl_number_in_groups(text, strlen(text), point, &got) && got == value;
+}
+
+static void digits_may_stand_in_groups_of_three(void)
+{
+    double got;
+    ok(is_in_groups("1,234", '.', 1234) && is_in_groups("-12,345,678.5", '.', -12345678.5)
+           && is_in_groups("+123,456e2", '.', 12345600) && is_in_groups("1.5", '.', 1.5),
+       "with commas");
+    ok(is_in_groups("1.234", ',', 1234) && is_in_groups("12.345.678,5", ',', 12345678.5)
+           && is_in_groups("1,5", ',', 1.5),
+       "with points, where the comma is the decimal mark");
+    static const char *const wrong[] = {"1,23",  "1,2345", "1234,567", ",123",
+                                        "0,123", "1,234,", "1,,234",   "1.234,567"};
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++)
+        ok(!pl_number_in_groups(wrong[k], strlen(wrong[k]), '.', &got), "not %s",
+           wrong[k]);
+    const char *text = "area;price\n3;1.037,5\n4;1.234.567,25\n";
+    is_int(pl_csv_read(text, strlen(text), "t", &PL_CSV_ANY, &csv, &err), PL_OK, "%s",
+           err.text);
+    ok(csv.format.decimal == ',' && pl_csv_number(&csv, 1, 1, &got) && got == 1234567.25,
+       "the last mark is the decimal one");
+    pl_csv_release(&csv);
+    text = "area,price\n3,\"1,037\"\n4,\"1,234,567\"\n";
+    is_int(pl_csv_read(text, strlen(text), "t", &PL_CSV_ANY, &csv, &err), PL_OK, "%s",
+           err.text);
+    ok(csv.format.decimal == '.' && csv.name && pl_csv_number(&csv, 1, 1, &got)
+           && got == 1234567,
+       "between commas they are quoted");
+    pl_csv_release(&csv);
+}
+
 static void the_locale_does_not_matter(void)
 {
     static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8",
@@ -402,6 +437,7 @@ int main(void)
     run(utf_16_is_refused_as_such);
     run(errors_say_line_and_column);
     run(numbers_are_rounded_correctly);
+    run(digits_may_stand_in_groups_of_three);
     run(the_locale_does_not_matter);
     run(csv_survives_damage);
     run(memory_may_run_out);

@@ -330,6 +330,77 @@ names_with_blanks_are_quoted() {
     like "$err" 'one.csv' "a table of one column is refused: $err"
 }
 
+# proposes TEXT PATTERN - for a table of that text init gives its reason, and the run as it is proposed ends well
+proposes() {
+    rm -f odd.csv odd.json
+    printf '%b' "$1" >odd.csv
+    try "$paceline" init odd.csv
+    like "$out" "$2" "init says: $2"
+    try "$paceline" fit odd.json
+    is "$status" 0 "the run succeeds: $(tail -n 1 <<<"$err")"
+}
+
+# odd_rows TEXT - 40 rows with a target of two classes; the eighth has TEXT in the place of a number
+odd_rows() {
+    printf '%s' 'a,b,y\n'
+    for k in {1..40}; do printf '%d,%s,%d\\n' $((k % 7)) "$([[ $k = 8 ]] && echo "$1" || echo "$((k % 9)).5")" $((k % 2)); done
+}
+
+cells_that_are_no_numbers_count_as_missing() {
+    local odd
+    for odd in inf -Infinity 1e300 unknown; do
+        proposes "$(odd_rows "$odd")" "\"b\" has cells that are no numbers of float32, such as \"$odd\" in line 9: such cells count"
+        like "$(<odd.json)" "\"missing_values\": .*,$odd\"" "the run file has the text"
+    done
+    proposes "$(odd_rows nan)" 'a usual name for one' "nan is a missing cell"
+    proposes "a,y\n$(for k in {1..40}; do printf '%d,%s\\n' $((k % 7)) "$([[ $k = 8 ]] && echo 1e300 || echo $k.5)"; done)" \
+        '"y" has cells that are no numbers' "also in the target"
+    proposes "$(odd_rows '"x, y"')" '"b" has cells .*: it is left out' "a text that cannot be listed costs the column"
+}
+
+numbers_have_groups_of_three_digits() {
+    proposes "area,price\n$(for k in {1..40}; do printf '%d,"%d,%03d"\\n' $((k % 7)) $((k + 1)) $k; done)" \
+        'The target is "price"' "with commas"
+    like "$out$(<odd.json)" '"target": "value"' "prices are values"
+    proposes "area;price\n$(for k in {1..40}; do printf '%d;%d.%03d,5\\n' $((k % 7)) $((k + 1)) $k; done)" \
+        'The target is "price"' "with points and a decimal comma"
+    try "$paceline" predict odd.json --checkpoint runs/latest
+    ok "in its unit: $(head -n 1 <<<"$out")" at_least "$(head -n 1 <<<"$out")" 2000
+}
+
+tables_of_few_rows_are_proposed_without_validation() {
+    proposes 'a,b,y\n1,2,x\n2,3,z\n' '2 rows are too few to keep some for validation'
+    proposes 'a,b,y\n1,2,1.5\n2,3,2.5\n' 'a usual name for one'
+    proposes "a,y\n$(for k in {1..10}; do printf '%d,c%d\\n' $((k % 3)) $k; done)" 'The target is "y"'
+    printf 'a,b,y\n1,2,x\n' >few.csv
+    refused 2 'few.csv: 1 row is too few to learn from' init few.csv
+    mkdir -p pair/a pair/b
+    cp "$srcdir/t/corpus/pictures/small.png" pair/a
+    cp "$srcdir/t/corpus/pictures/red.png" pair/b
+    refused 2 'pair has 2 pictures, too few to learn from' init pair
+}
+
+a_table_without_features_is_refused_with_the_reason() {
+    printf '%s\n' y 0 1 0 1 0 1 >alone.csv
+    refused 2 'alone.csv: no column is left from which "y" could be predicted: there is no other column' init alone.csv
+    printf 'a,y\n,0\n,1\n,0\n' >alone.csv
+    refused 2 'could be predicted: "a" has no values' init alone.csv
+    refused 2 'the column "a" cannot be the target: it has no values' init alone.csv --target a
+}
+
+texts_that_are_not_utf_8_are_refused_with_the_way_to_convert() {
+    printf 'size,city,y\n1,Bern,0\n2,Z\xfcrich,1\n' >latin.csv
+    refused 2 'latin.csv:3:3: field 2 .city.: .* is not UTF-8: convert the file, such as by: iconv -f WINDOWS-1252 -t UTF-8' \
+        init latin.csv
+    printf 'gr\xf6sse,y\n1,0\n2,1\n' >latin.csv
+    refused 2 'latin.csv: the name of column 1 is not UTF-8' init latin.csv
+}
+
+run cells_that_are_no_numbers_count_as_missing trains
+run numbers_have_groups_of_three_digits trains
+run tables_of_few_rows_are_proposed_without_validation trains
+run a_table_without_features_is_refused_with_the_reason
+run texts_that_are_not_utf_8_are_refused_with_the_way_to_convert
 run names_that_are_years_are_names
 run names_with_blanks_are_quoted
 run what_predict_does_not_use_is_named trains

@@ -4,8 +4,9 @@
  * its outcome. During a run it sends a sign of life: its thread turns. Only the loops
  * know whether steps are made.
  *
- * Each phase of the setup has trainer.step_timeout to end, or to report progress. After a stop the phase has a
- * moment more, because a setup that is nearly done ends in order. */
+ * Each phase of the setup has trainer.step_timeout to end, or to report progress.  After
+ * a stop the phase has a moment more, because a setup that is nearly done ends in
+ * order. */
 #include "actors/worker/parts.h"
 
 #include <stdio.h>
@@ -469,8 +470,8 @@ static int worker_join(void *self, pl_call_t *call, const pl_body_t *body,
     pl_worker_t *w = self;
     const pl_how_t how = {.on_answer = joined, .context = call};
     if (is_starting(w))
-        pl_worker_phase(w, &(pl_sequence_step_t){
-                               .what = "connecting to the other ranks", .all_ranks = true});
+        pl_worker_phase(w, &(pl_sequence_step_t){.what = "connecting to the other ranks",
+                                                 .all_ranks = true});
     return pl_call_join(w, w->strategy, &body->join, how, err) ? PL_OK : err->code;
 }
 

@@ -143,7 +143,7 @@ static int csv_take_field(csv_scan_t *s, csv_field_t *field)
 
 static bool csv_number(const csv_scan_t *s, const csv_field_t *field, double *number)
 {
-    return pl_number(field->text, field->length, s->csv.format.decimal, number);
+    return pl_number_in_groups(field->text, field->length, s->csv.format.decimal, number);
 }
 
 /* Passes comments, and empty lines where a record has several fields; false: there is
@@ -197,13 +197,20 @@ static csv_sample_t csv_sample(const csv_scan_t *s, char delimiter)
             good = csv_take_field(&ahead, &field) == PL_OK && fields < COLUMNS_MAX;
             if (!good)
                 break;
-            const bool comma = memchr(field.text, ',', field.length);
-            const bool is_number = pl_number(field.text, field.length, comma ? ',' : '.',
-                                             &number);
+            /* The last of both marks is the decimal one, unless that is no number. */
+            const char *comma = memrchr(field.text, ',', field.length),
+                       *dot = memrchr(field.text, '.', field.length);
+            char point = comma > dot ? ',' : '.';
+            bool is_number = pl_number_in_groups(field.text, field.length, point,
+                                                 &number);
+            if (!is_number && (comma || dot)) {
+                point = point == '.' ? ',' : '.';
+                is_number = pl_number_in_groups(field.text, field.length, point, &number);
+            }
             found.cells++;
             found.numbers += is_number;
-            found.commas += is_number && comma;
-            found.points += is_number && memchr(field.text, '.', field.length);
+            found.commas += is_number && (comma || dot) && point == ',';
+            found.points += is_number && (comma || dot) && point == '.';
         }
         if (good)
             count[found.records++] = fields;
@@ -491,7 +498,7 @@ bool pl_csv_number(const pl_csv_t *csv, int64_t row, int column, double *number)
         length--;
     while (length > 0 && is_blank(cell[length - 1]))
         length--;
-    return pl_number(cell, length, csv->format.decimal, number);
+    return pl_number_in_groups(cell, length, csv->format.decimal, number);
 }
 
 void pl_csv_place(const pl_csv_t *csv, int64_t row, int column, char place[static 48])

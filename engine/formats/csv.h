@@ -90,7 +90,7 @@ int pl_sqlite_load(const char *path, const char *table, const char *query, size_
 
 void pl_csv_release(pl_csv_t *csv);
 
-/* The finite number in a cell; false if it is none. */
+/* The finite number in a cell, by pl_number_in_groups(); false if it is none. */
 bool pl_csv_number(const pl_csv_t *csv, int64_t row, int column, double *number);
 
 /* "LINE:COLUMN" of a cell in its file, for errors. */
@@ -101,5 +101,9 @@ void pl_csv_place(const pl_csv_t *csv, int64_t row, int column, char place[stati
  * characters, too large, nan, inf, hexadecimal, or more than 400 characters. *number is
  * then unchanged. */
 bool pl_number(const char *text, size_t length, char point, double *number);
+
+/* The same, or digits in groups of three before the point: 1,234,567.8 or, with a decimal
+ * comma, 1.234.567,8.  The first group does not begin with 0. */
+bool pl_number_in_groups(const char *text, size_t length, char point, double *number);
 
 #endif

@@ -100,3 +100,38 @@ bool pl_number(const char *text, size_t length, char point, double *number)
     *number = value;
     return true;
 }
+
+/* Removes the marks between groups of three digits of a whole part: 1,234,567.8.  The
+ * length without them; 0: they stand elsewhere, or there are none. */
+static size_t groups_remove(const char *text, size_t length, char mark, char *copy)
+{
+    const size_t sign = length && (*text == '-' || *text == '+');
+    const char *first = memchr(text, mark, length);
+    const size_t lead = first ? (size_t)(first - text) - sign : 0;
+    size_t at = sign + lead;
+    if (lead < 1 || lead > 3 || text[sign] == '0' || length > LONGEST)
+        return 0;
+    memcpy(copy, text, at);
+    size_t size = at;
+    for (; at < length && text[at] == mark; at += 4, size += 3) {
+        if (length - at < 4 || !is_digit(text[at + 1]) || !is_digit(text[at + 2])
+            || !is_digit(text[at + 3]))
+            return 0;
+        memcpy(copy + size, text + at + 1, 3);
+    }
+    if (at < length && is_digit(text[at]))
+        return 0;
+    memcpy(copy + size, text + at, length - at);
+    return size + length - at;
+}
+
+bool pl_number_in_groups(const char *text, size_t length, char point, double *number)
+{
+    char copy[LONGEST];
+    if (pl_number(text, length, point, number))
+        return true;
+    const size_t size = point == '.'   ? groups_remove(text, length, ',', copy)
+                        : point == ',' ? groups_remove(text, length, '.', copy)
+                                       : 0;
+    return size && pl_number(copy, size, point, number);
+}

@@ -38,11 +38,12 @@ int csv_wrong_cell(const csv_dataset_t *csv, int64_t row, int column, const char
                    pl_error_t *err)
 {
     char place[48], text[80];
+    const char *cell = pl_csv_cell(&csv->table, row, column);
     pl_csv_place(&csv->table, row, column, place);
     return pl_fail(err, PL_EFORMAT, "%s:%s: field %s: \"%.32s\" is not %s%s", csv->path,
-                   place, csv_column_text(csv, column, text),
-                   pl_csv_cell(&csv->table, row, column), what,
-                   row > 0 || csv->table.name
+                   place, csv_column_text(csv, column, text), cell, what,
+                   !pl_utf8_ok(cell, strlen(cell)) ? ": " CSV_CONVERT
+                   : row > 0 || csv->table.name
                        ? "; if it means a missing cell, add it to \"missing_values\""
                        : "; if this line holds names, set \"header\": \"yes\"");
 }

@@ -185,6 +185,10 @@ typedef struct csv_dataset {
 PL_PRINTF(3, 4)
 void csv_log(const csv_dataset_t *csv, pl_log_level_t level, const char *format, ...);
 
+/* What to do with a text that is not UTF-8. */
+#define CSV_CONVERT \
+    "convert the file, such as by: iconv -f WINDOWS-1252 -t UTF-8 FILE >FILE-utf8"
+
 #define CSV_MISSING_VALUES "NA,N/A,NaN,nan,NULL,null,None,<NA>,#N/A,?"
 
 /* Reads the table, and empties the cells that are as good as empty. */

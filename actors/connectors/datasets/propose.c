@@ -3,7 +3,6 @@
  * Each decision has a reason in plain words, and each can be changed in the run file that
  * comes of it.  The sizes are those with which a network of two layers learns most tables
  * well in about 4000 steps. */
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,11 +19,8 @@
 
 #define STEPS 4000
 
-#define DISTINCT_MAX 1001
-
-/* Blanks in a text of some words; fewer are in names and addresses, whose words say
- * little. */
-#define SENTENCE 5
+/* Of fewer samples none are kept for validation. */
+#define SPLIT_MIN 10
 
 void propose_reason(proposal_t *p, const char *key, const char *format, ...)
 {
@@ -37,7 +33,6 @@ void propose_reason(proposal_t *p, const char *key, const char *format, ...)
                                 json_pack("{s:s, s:s}", "key", key, "text", text));
 }
 
-/* Sets "section.key" of the run; consumes value. */
 void propose_set(proposal_t *p, const char *path, json_t *value)
 {
     if (p->run && pl_json_set_path(p->run, path, value, NULL) == PL_OK)
@@ -52,8 +47,6 @@ static bool ends_with(const char *path, const char *end)
     return length > size && !strcasecmp(path + length - size, end);
 }
 
-/* ---- Columns ---- */
-
 const char *propose_name(const proposal_t *p, int column, char text[static 24])
 {
     const char *name = p->csv.table.name ? p->csv.table.name[column] : "";
@@ -61,205 +54,38 @@ const char *propose_name(const proposal_t *p, int column, char text[static 24])
     return *name && !strchr(name, ',') ? name : text;
 }
 
-static int look_at(proposal_t *p, int column, pl_error_t *err)
-{
-    const pl_csv_t *table = &p->csv.table;
-    csv_recipe_t recipe;
-    table_column_t *c = &p->column[column];
-    double number = NAN, last = NAN, step = 0;
-    json_t *seen = json_object();
-    int code = csv_find_kind(&p->csv, column, &recipe, err);
-    if (code || !seen) {
-        json_decref(seen);
-        return code ? code : pl_no_memory(err);
-    }
-    *c = (table_column_t){
-        .kind = recipe.kind, .whole = true, .counts = true, .rises = true, .steps = true};
-    for (int64_t row = 0; row < table->rows; row++) {
-        const char *cell = pl_csv_cell(table, row, column);
-        const bool is_number = pl_csv_number(table, row, column, &number);
-        c->whole = c->whole && (!*cell || (is_number && number == floor(number)));
-        c->counts = c->counts && is_number && (row == 0 || number == last + 1);
-        const bool is_time = is_number
-                             || (recipe.kind == KIND_DATE
-                                 && pl_date(cell, recipe.order, &number));
-        c->rises = c->rises && is_time && (row == 0 || number > last);
-        c->first = row == 0 ? number : c->first;
-        step = row == 1 ? number - last : step;
-        c->steps = c->rises && c->steps
-                   && (row < 2 || fabs(number - last - step) <= 1e-6 * fabs(step));
-        last = number;
-        c->filled += *cell != '\0';
-        for (const char *at = strchr(cell, ' '); at; at = strchr(at + 1, ' '))
-            c->blanks++;
-        if (*cell && json_object_size(seen) < DISTINCT_MAX)
-            json_object_set_new_nocheck(seen, cell, json_true());
-    }
-    c->distinct = (int64_t)json_object_size(seen);
-    c->counts = c->counts && table->rows > 2;
-    json_decref(seen);
-    return PL_OK;
-}
-
-static bool can_be_target(const proposal_t *p, int column)
-{
-    const table_column_t *c = &p->column[column];
-    return c->kind != KIND_TEXT && c->kind != KIND_DATE && c->distinct > 1 && !c->counts;
-}
-
-/* Finds the target: the column that the caller names, one with a usual name, or the last
- * that can be one. */
-static int find_target(proposal_t *p, const char *wanted, pl_error_t *err)
-{
-    static const char *const usual[] = {"target",        "label",
-                                        "class",         "y",
-                                        "survived",      "outcome",
-                                        "species",       "diagnosis",
-                                        "income",        "churn",
-                                        "quality",       "price",
-                                        "medhousevalue", "median_house_value",
-                                        "medhouseval",   "medv",
-                                        "mpg",           "type",
-                                        "category",      "spam"};
-    const pl_csv_t *table = &p->csv.table;
-    char text[24];
-    for (int k = 0; wanted && k < table->columns; k++) {
-        snprintf(text, sizeof text, "%d", k);
-        if (strcmp(wanted, text) && (!table->name || strcmp(wanted, table->name[k])))
-            continue;
-        p->target = k;
-        if (p->column[k].kind == KIND_TEXT || p->column[k].kind == KIND_DATE)
-            return pl_fail(err, PL_EINVAL,
-                           "%s: the column \"%s\" cannot be the target: it has %s",
-                           p->csv.path, wanted,
-                           p->column[k].kind == KIND_DATE
-                               ? "dates"
-                               : "too many different texts for classes");
-        propose_reason(p, "data.fields", "The target is \"%.100s\", as requested.",
-                       wanted);
-        return PL_OK;
-    }
-    if (wanted)
-        return pl_fail(err, PL_ENOTFOUND, "%s: there is no column \"%.100s\"",
-                       p->csv.path, wanted);
-    for (size_t i = 0; table->name && i < sizeof usual / sizeof *usual; i++)
-        for (int k = 0; k < table->columns; k++)
-            if (!strcasecmp(table->name[k], usual[i]) && can_be_target(p, k)) {
-                p->target = k;
-                propose_reason(p, "data.fields",
-                               "The target is \"%.100s\", a usual name for one; "
-                               "--target NAME chooses another column.",
-                               table->name[k]);
-                return PL_OK;
-            }
-    for (p->target = table->columns - 1; p->target >= 0; p->target--)
-        if (can_be_target(p, p->target))
-            break;
-    if (p->target < 0)
-        return pl_fail(err, PL_EFORMAT,
-                       "%s: no column can be the target: each has dates, free texts or "
-                       "one value",
-                       p->csv.path);
-    propose_reason(p, "data.fields",
-                   "The target is the last column that can be one, \"%.100s\"; --target "
-                   "NAME chooses another.",
-                   propose_name(p, p->target, text));
-    return PL_OK;
-}
-
-/* Each value of a column stands beside one value of a target of classes: the column is
- * the target in other words. */
-static bool tells_target(const proposal_t *p, int column)
-{
-    const pl_csv_t *table = &p->csv.table;
-    const table_column_t *c = &p->column[column], *target = &p->column[p->target];
-    json_t *beside = c->distinct == target->distinct && table->rows >= 50 ? json_object()
-                                                                          : NULL;
-    bool tells = beside;
-    for (int64_t row = 0; row < table->rows && tells; row++) {
-        const char *cell = pl_csv_cell(table, row, column);
-        const json_t *known = json_object_get(beside, cell);
-        const char *value = pl_csv_cell(table, row, p->target);
-        if (known)
-            tells = !strcmp(json_string_value(known), value);
-        else
-            tells = json_object_set_new_nocheck(beside, cell, json_string_nocheck(value))
-                    == 0;
-    }
-    json_decref(beside);
-    return tells;
-}
-
-static bool has_sentences(const table_column_t *c)
-{
-    return c->kind == KIND_TEXT && c->blanks >= SENTENCE * c->filled;
-}
-
-/* Besides the target there are only free texts, so they are what there is to learn
- * from. */
-static bool has_texts_alone(const proposal_t *p)
-{
-    bool alone = true;
-    for (int k = 0; k < p->csv.table.columns; k++)
-        alone &= k == p->target || p->column[k].kind == KIND_TEXT;
-    return alone;
-}
-
-/* Finds columns that are of no use as features, and lists them. */
-static void find_unused(proposal_t *p, bool classes)
-{
-    const pl_csv_t *table = &p->csv.table;
-    const bool texts_alone = has_texts_alone(p);
-    char list[1000] = "", text[24];
-    for (int k = 0; k < table->columns; k++) {
-        table_column_t *c = &p->column[k];
-        const char *name = propose_name(p, k, text), *dash = strrchr(name, '_');
-        const size_t length = strlen(name);
-        const bool is_id = c->kind == KIND_NUMBER && c->whole && c->distinct > 20
-                           && (c->distinct == c->filled || c->distinct == DISTINCT_MAX)
-                           && (!strcasecmp(name, "id") || !strcasecmp(name, "index")
-                               || (dash && !strcasecmp(dash, "_id"))
-                               || (length > 2 && !strcmp(name + length - 2, "Id")));
-        if (k == p->target)
-            continue;
-        const char *why = c->distinct < 2      ? "has one value"
-                          : c->counts || is_id ? "numbers the rows"
-                          : c->kind == KIND_TEXT && !has_sentences(c) && !texts_alone
-                              ? "has free texts of few words"
-                          : classes && tells_target(p, k) ? "is the target in other words"
-                                                          : NULL;
-        if (!why || strlen(list) + length + 2 > sizeof list)
-            continue;
-        c->unused = true;
-        sprintf(list + strlen(list), "%s%s", *list ? "," : "", name);
-        propose_reason(p, "data.ignore", "\"%.100s\" is left out: it %s.", name, why);
-    }
-    if (*list)
-        propose_set(p, "data.ignore", json_string(list));
-}
-
 /* ---- A table ---- */
 
 /* The number of rows sets the size of batches and epochs. */
 void propose_training(proposal_t *p, int64_t samples, bool stops)
 {
-    const int64_t train = samples * 4 / 5;
-    const int batch = train < 2000 ? 32 : train < 20000 ? 128 : 512;
+    const bool splits = samples >= SPLIT_MIN;
+    const int64_t train = splits ? samples * 4 / 5 : samples;
+    const int batch = train < 32      ? (int)train
+                      : train < 2000  ? 32
+                      : train < 20000 ? 128
+                                      : 512;
     const int64_t steps = (train + batch - 1) / batch;
     int64_t epochs = STEPS / (steps ? steps : 1);
     epochs = epochs > 100 ? 100 : epochs < 5 ? 5 : epochs;
-    propose_set(p, "data.val_split", json_real(0.2));
+    if (splits)
+        propose_set(p, "data.val_split", json_real(0.2));
     propose_set(p, "data.batch_size", json_integer(batch));
     propose_set(p, "optimizer",
                 json_pack("{s:s, s:f, s:f}", "name", "adamw", "lr", 0.002, "weight_decay",
                           0.01));
     propose_set(p, "scheduler", json_pack("{s:s}", "name", "cosine"));
     propose_set(p, "trainer.max_epochs", json_integer(epochs));
-    propose_reason(p, "data.val_split", "A fifth of the %lld rows is for validation.",
-                   (long long)samples);
+    if (splits)
+        propose_reason(p, "data.val_split", "A fifth of the %lld rows is for validation.",
+                       (long long)samples);
+    else
+        propose_reason(p, "data.batch_size",
+                       "%lld rows are too few to keep some for validation.",
+                       (long long)samples);
     propose_reason(p, "trainer.max_epochs", "%lld step%s of %d rows are an epoch.",
                    (long long)steps, pl_plural(steps), batch);
-    if (!stops)
+    if (!stops || !splits)
         return;
     const int patience = epochs > 20 ? 20 : 5;
     propose_set(p, "callbacks",
@@ -291,7 +117,7 @@ static void propose_target(proposal_t *p, bool classes)
     else
         propose_reason(p, "data.target",
                        "It has many different numbers, so they are values.");
-    if (classes)
+    if (classes && target->filled >= SPLIT_MIN && target->filled > target->distinct)
         propose_set(p, "data.stratify", json_true());
 }
 
@@ -303,13 +129,12 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
     char first[100] = "", text[24];
     int code = csv_load(&p->csv, err);
     if (!code && table->rows < 2)
-        code = pl_fail(err, PL_EFORMAT, "%s: %lld rows are too few to learn from",
-                       p->csv.path, (long long)table->rows);
-    p->column = code ? NULL : pl_alloc_array((size_t)table->columns, sizeof *p->column);
-    if (!code && !p->column)
-        code = pl_no_memory(err);
-    for (int k = 0; k < table->columns && !code; k++)
-        code = look_at(p, k, err);
+        code = pl_fail(err, PL_EFORMAT,
+                       "%s: %lld row%s too few to learn from: at least 2 are needed",
+                       p->csv.path, (long long)table->rows,
+                       table->rows == 1 ? " is" : "s are");
+    if (!code)
+        code = propose_columns(p, err);
     if (code)
         return code;
     const char delimiter[] = {table->format.delimiter, '\0'};
@@ -346,7 +171,7 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
             "There are only texts, and those of the first line do not occur "
             "again: they are the names of the columns. \"no\" makes them a row.");
     }
-    code = find_target(p, target, err);
+    code = propose_find_target(p, target, err);
     if (code)
         return code;
     const table_column_t *y = &p->column[p->target];
@@ -356,8 +181,10 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
         propose_series(p, time);
         return PL_OK;
     }
+    code = propose_find_unused(p, classes, err);
+    if (code)
+        return code;
     propose_target(p, classes);
-    find_unused(p, classes);
     for (int k = 0; k < table->columns; k++) {
         const table_column_t *c = &p->column[k];
         categories += !c->unused && k != p->target && c->kind == KIND_CATEGORY;
@@ -371,9 +198,10 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
     propose_set(p, "data.missing", json_string(with_empty ? "category" : "median"));
     if (with_empty)
         propose_reason(p, "data.missing",
-                       "%lld cells of %d column%s are empty, such as in \"%s\": the mean "
+                       "%lld cell%s of %d column%s %s empty, such as in \"%s\": the mean "
                        "stands there, and a further feature says so.",
-                       (long long)empty, with_empty, pl_plural(with_empty), first);
+                       (long long)empty, pl_plural(empty), with_empty,
+                       pl_plural(with_empty), empty == 1 ? "is" : "are", first);
     else
         propose_reason(
             p, "data.missing",
@@ -395,7 +223,7 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
                 json_pack("{s:s, s:[i,i], s:f}", "name", "mlp", "hidden",
                           table->rows < 1000 ? 64 : 128, table->rows < 1000 ? 32 : 64,
                           "dropout", table->rows < 20000 ? 0.1 : 0.0));
-    propose_training(p, table->rows, true);
+    propose_training(p, y->filled, true);
     return PL_OK;
 }
 
@@ -535,6 +363,8 @@ char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
         code = propose_table(&p, target, err);
     pl_csv_release(&p.csv.table);
     pl_free(p.column);
+    pl_text_free(p.missing);
+    json_decref(p.odd);
     json_t *all = code ? NULL : pl_json_with(json_object(), "run", json_incref(p.run));
     all = code ? NULL : pl_json_with(all, "reasons", json_incref(p.reasons));
     if (all && p.run && p.reasons)

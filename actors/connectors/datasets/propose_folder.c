@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/json_path.h"
 
-enum { STEPS = 3000 };
+enum { STEPS = 3000, FILES_MIN = 10 };
 
 static bool is_there(const char *folder, const char *name, mode_t type)
 {
@@ -100,6 +100,11 @@ static int propose_files(proposal_t *p, const char *path, const pl_file_kind_t *
                        "%s has one folder of %ss; a class to learn needs another one "
                        "beside it",
                        root, kind->what);
+    if (!code && !folder.val && folder.list.count < FILES_MIN)
+        code = pl_fail(err, PL_EFORMAT,
+                       "%s has %lld %ss, too few to learn from and to validate on: at "
+                       "least %d are needed",
+                       root, (long long)folder.list.count, kind->what, FILES_MIN);
     if (!code)
         code = kind == &pl_sound_files ? propose_sounds(p, &folder, err)
                                        : propose_pictures(p, &folder, err);

@@ -8,6 +8,7 @@
 /* What a column of a table contains. */
 typedef struct table_column {
     csv_kind_t kind;
+    pl_date_order_t order;                    /* of dates */
     int64_t filled;                           /* cells */
     int64_t distinct;                         /* up to a limit */
     int64_t blanks;                           /* in all cells */
@@ -15,6 +16,7 @@ typedef struct table_column {
     bool counts;                              /* each is one more than the one above */
     bool rises, steps;                        /* all numbers or dates rise; by the same */
     double first;                             /* number */
+    bool odd;                                 /* had cells that are no numbers */
     bool unused;
 } table_column_t;
 
@@ -22,6 +24,9 @@ typedef struct proposal {
     json_t *run, *reasons;                                  /* NULL: out of memory */
     csv_dataset_t csv;
     table_column_t *column;
+    json_t *odd;                              /* cells that are as good as empty, as
+                                                 keys */
+    char *missing;                            /* "missing_values" with them  [as usual] */
     int target;
 } proposal_t;
 
@@ -34,6 +39,15 @@ void propose_set(proposal_t *p, const char *path, json_t *value);
 const char *propose_name(const proposal_t *p, int column, char text[static 24]);
 /* Batches, epochs, optimizer, and with `stops` the callbacks. */
 void propose_training(proposal_t *p, int64_t samples, bool stops);
+
+/* Looks at all columns of the table.  Errors name the cell that is not UTF-8. */
+int propose_columns(proposal_t *p, pl_error_t *err);
+/* Finds the target: the column that the caller names [NULL], one with a usual name, or
+ * the last that can be one. */
+int propose_find_target(proposal_t *p, const char *wanted, pl_error_t *err);
+/* Finds columns that are of no use as features, and lists them.  PL_EFORMAT: none is
+ * left. */
+int propose_find_unused(proposal_t *p, bool classes, pl_error_t *err);
 
 /* The column of time, if the table is a time series of a few columns of numbers; -1: it
  * is none. */
