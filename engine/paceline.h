@@ -1238,6 +1238,9 @@ typedef struct pl_metric {
  * mean. */
 typedef pl_metric_t pl_loss_t;
 PL_API pl_loss_t pl_pair(pl_node_t sum, pl_node_t weight);
+/* a + factor b: in each batch, the mean of a and factor times the mean of b, with the
+ * weight of a. a and b may be one loss. */
+PL_API pl_loss_t pl_add_losses(pl_graph_t *g, pl_loss_t a, pl_loss_t b, double factor);
 /* Declares the loss: training minimizes it, and it is the metric "loss". Required once in
  * a training step; in other stages where the metric is needed. */
 PL_API void pl_loss(pl_graph_t *g, pl_loss_t loss);
@@ -2285,6 +2288,9 @@ typedef struct pl_sampler_data {
     const int64_t *classes;         /* [samples], the field "y", if it is one whole number
                                        for each sample  [NULL] */
     uint64_t seed;
+    const int64_t *length;          /* [samples], where samples vary in length  [NULL] */
+    int64_t batch_size;             /* of all ranks together: a batch has so many places
+                                       that follow each other */
 } pl_sampler_data_t;
 
 /* A sampler (data.sampler): the samples of an epoch and their order. Strategies split

@@ -569,7 +569,7 @@ static void draw_metric(void)
     const pl_cross_entropy_options_t *given = drawn_one_in(2) ? NULL : &entropy;
     const pl_bce_options_t bce = {.positive_weights = drawn_one_in(2) ? NULL : &w,
                                   .weights = drawn_one_in(2) ? NULL : &w};
-    switch (drawn_below(46)) {
+    switch (drawn_below(47)) {
     case 45: m = pl_info_nce(g, a(), a(), a()); break;
     case 24: m = pl_nll(g, a(), a(), given); break;
     case 17: m = pl_l1(g, a(), a()); break;
@@ -627,6 +627,9 @@ static void draw_metric(void)
         break;
     }
     case 39: m = pl_pr_curve(g, a(), a(), drawn_int64(), &classes); break;
+    case 46:
+        m = pl_add_losses(g, pl_mse(g, a(), a()), pl_pair(a(), a()), drawn_double());
+        break;
     default: m = pl_pair(a(), a()); break;
     }
     if (drawn_one_in(2))

@@ -123,6 +123,41 @@ a_strategy_of_users_works() {
     is "$status$err" 0 "it predicts, too"
 }
 
+# steered NAME LOADER - the weights of a run with a strategy that sets this of the loader
+steered() {
+    rings --plugin plugins/strategy.so --set trainer.strategy="{\"name\": \"steered\", $2}" "${@:3}"
+    cp runs/0001/model.safetensors "$1"
+}
+
+a_strategy_of_users_controls_how_data_is_loaded() {
+    steered unchanged '"loader": ""'
+    ok "it may leave the loader as it is" cmp unchanged built-in
+    rings --set data.sampler=balanced
+    cp runs/0001/model.safetensors balanced
+    steered replaced '"loader": "{\"sampler\": \"balanced\"}"'
+    ok "it replaces the sampler" cmp replaced balanced
+    ok "which changes what is drawn" test "$(cmp replaced built-in)"
+    rings --set 'data.sampler={"name": "weighted", "class_weights": [1, 5]}'
+    cp runs/0001/model.safetensors weighted
+    steered weighing '"loader": "{\"sampler\": {\"name\": \"weighted\", \"class_weights\": [1, 5]}}"'
+    ok "it weights samples" cmp weighing weighted
+    rings --plugin plugins/strategy.so --set 'data.sampler={"name": "backwards", "of": "balanced"}'
+    cp runs/0001/model.safetensors turned
+    steered wrapped '"wraps": true' --set data.sampler=balanced
+    ok "it wraps the sampler of the run in one of its own" cmp wrapped turned
+    ok "which changes the order" test "$(cmp wrapped balanced)"
+    rings --set data.shuffle=false
+    cp runs/0001/model.safetensors ordered
+    steered still '"loader": "{\"shuffle\": false}"'
+    ok "it sets the other options of the loader" cmp still ordered
+    local with=(--plugin plugins/components.so --plugin plugins/rings.so --plugin plugins/strategy.so)
+    try "$paceline" fit rings.json "${with[@]}" \
+        --set trainer.strategy='{"name": "steered", "loader": "{\"sampler\": \"balancd\"}"}'
+    like "$status$err" '^[1-9].*the loader that the strategy sets.*balancd' "a loader that cannot be is refused"
+    try "$paceline" fit rings.json "${with[@]}" --set trainer.strategy='{"name": "steered", "wraps": true}'
+    like "$status$err" '^[1-9].*there is no sampler to wrap: set "data.sampler"' "so is a wrapper around none"
+}
+
 # The example is found by its name.
 a_strategy_of_users_works_with_several_ranks() {
     for run in first second; do
@@ -180,6 +215,7 @@ else
     run the_service_of_the_examples_is_built
     run a_dataset_and_a_callback_of_users_work
     run a_strategy_of_users_works
+    run a_strategy_of_users_controls_how_data_is_loaded
     run a_strategy_of_users_works_with_several_ranks
     run an_accelerator_of_users_works
     run a_launcher_of_users_works

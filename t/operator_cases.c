@@ -923,6 +923,14 @@ static pl_node_t build_soft_cross_entropy(pl_graph_t *g, const operator_case_t *
                                             pl_softmax(g, param(g, c, 1))));
 }
 
+/* Of losses with the weights 6 and 30. */
+static pl_node_t build_add_losses(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_node_t a = param(g, c, 0), b = param(g, c, 1);
+    return mean_of(g, pl_add_losses(g, pl_soft_cross_entropy(g, a, pl_softmax(g, b)),
+                                    pl_mse(g, a, b), 0.5));
+}
+
 /* Targets below 0.25 are 0. */
 static pl_node_t build_kl(pl_graph_t *g, const operator_case_t *c)
 {
@@ -1605,6 +1613,7 @@ const operator_case_t operator_cases[] = {
      .low = -5, .high = 5},
     {CASE("soft_cross_entropy", soft_cross_entropy, 2, S(2, 3, 5), S(2, 3, 5)), .low = -4,
      .high = 4},
+    {CASE("add_losses", add_losses, 2, S(2, 3, 5), S(2, 3, 5)), .low = -4, .high = 4},
     {CASE("kl", kl, 2, S(6, 3), S(6, 3)), .low = -2, .high = 2},
     {CASE("cosine_embedding", cosine_embedding, 2, S(5, 7), S(5, 7)), .p = 0.1},
     {CASE("info_nce", info_nce, 2, S(5, 7), S(5, 7)), .p = 0.1},

@@ -9,17 +9,40 @@
 #include "strategies/strategies.h"
 #include "tap.h"
 
-enum { SAMPLES = 60, RARE = 10, BATCH = 6 };
+enum { SAMPLES = 60, RARE = 10, BATCH = 6, LONGEST = 20 };
 
 /* ---- a data set that counts which of its samples are trained on ---- */
 
 static atomic_int times[SAMPLES];
 static int64_t first[8];                                    /* the samples read first */
 static atomic_int reads;
+static atomic_int padded, widest, unfit;        /* steps of all batches; the largest
+                                                   difference of lengths in one; batches
+                                                   that are too short for a sample */
 
 typedef struct counted {
-    bool values;                                            /* option: y is a number */
+    bool values, varies;                                    /* options */
 } counted_t;
+
+static int64_t counted_length(const void *self, int64_t index)
+{
+    (void)self;
+    return 1 + index * 7 % LONGEST;
+}
+
+static void lengths_count(const pl_read_request_t *request)
+{
+    int64_t shortest = LONGEST, longest = 0;
+    for (int i = 0; i < request->count; i++) {
+        const int64_t length = counted_length(NULL, request->index[i]);
+        shortest = length < shortest ? length : shortest;
+        longest = length > longest ? length : longest;
+    }
+    if (longest - shortest > widest)
+        widest = (int)(longest - shortest);
+    atomic_fetch_add(&unfit, request->length < longest);
+    atomic_fetch_add(&padded, (int)request->length * request->count);
+}
 
 static int counted_open(void *self, const pl_data_request_t *request,
                         pl_data_info_t *info, pl_error_t *err)
@@ -28,9 +51,10 @@ static int counted_open(void *self, const pl_data_request_t *request,
     (void)request, (void)err;
     const pl_dtype_t type = counted->values ? PL_F32 : PL_I64;
     *info = (pl_data_info_t){.samples = SAMPLES,
-                             .field_count = 2,
+                             .field_count = counted->varies ? 3 : 2,
                              .field = {{"x", PL_F32, {1, {RIG_FEATURES}}},
-                                       {"y", type, {0, {0}}}}};
+                                       {"y", type, {0, {0}}},
+                                       {"words", PL_I64, {1, {PL_VARIES}}}}};
     return PL_OK;
 }
 
@@ -49,6 +73,8 @@ static int counted_read(const void *self, const pl_read_request_t *request,
         else
             ((int64_t *)field[1])[i] = index % RARE == 0;
     }
+    if (counted->varies && request->stage == PL_TRAIN && request->count <= BATCH)
+        lengths_count(request);
     /* Classes are read before training, many at a time. */
     for (int i = 0;
          i < request->count && request->stage == PL_TRAIN && request->count <= BATCH;
@@ -63,15 +89,19 @@ static int counted_read(const void *self, const pl_read_request_t *request,
 
 static const pl_option_t counted_options[] = {
     PL_BOOL(counted_t, values, "false", "y is a number"),
+    PL_BOOL(counted_t, varies, "false", "it has words, 1 to 20 of them"),
     PL_OPTIONS_END,
 };
 static const pl_dataset_ops_t counted_dataset = {.name = "counted",
                                                  .size = sizeof(counted_t),
                                                  .options = counted_options,
                                                  .open = counted_open,
-                                                 .read = counted_read};
+                                                 .read = counted_read,
+                                                 .length = counted_length};
 
 /* ---- a sampler of the program: from the last sample to the first ---- */
+
+static int64_t seen_length, seen_batch;                     /* the last time */
 
 typedef struct reversed {
     int64_t samples;
@@ -82,6 +112,8 @@ static int reversed_open(void *self, const pl_sampler_data_t *data, int64_t *cou
                          pl_error_t *err)
 {
     (void)count, (void)err;
+    seen_length = data->length ? data->length[data->samples - 1] : 0;
+    seen_batch = data->batch_size;
     ((reversed_t *)self)->samples = data->samples;
     return PL_OK;
 }
@@ -121,6 +153,13 @@ static int turn_loader(void *self, pl_call_t *call, const pl_body_t *body,
     return reply_with(call, body, "{\"sampler\": \"reversed\"}");
 }
 
+static int group_loader(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    (void)self, (void)err;
+    return reply_with(call, body, "{\"sampler\": \"by_length\", \"buckets\": 8}");
+}
+
 static int break_loader(void *self, pl_call_t *call, const pl_body_t *body,
                         pl_error_t *err)
 {
@@ -130,6 +169,8 @@ static int break_loader(void *self, pl_call_t *call, const pl_body_t *body,
 
 static const pl_handler_t turn_handlers[] = {PL_ON(process_dataloader, turn_loader),
                                              PL_HANDLERS_END};
+static const pl_handler_t group_handlers[] = {PL_ON(process_dataloader, group_loader),
+                                              PL_HANDLERS_END};
 static const pl_handler_t break_handlers[] = {PL_ON(process_dataloader, break_loader),
                                               PL_HANDLERS_END};
 
@@ -140,6 +181,7 @@ static const pl_handler_t break_handlers[] = {PL_ON(process_dataloader, break_lo
         .base = &pl_single_strategy \
     }
 static const pl_actor_ops_t turning = STRATEGY("turning", turn_handlers),
+                            grouping = STRATEGY("grouping", group_handlers),
                             breaking = STRATEGY("breaking", break_handlers);
 
 /* ---- runs ---- */
@@ -152,7 +194,7 @@ static const rig_result_t *fit(rig_t **rig, const char *data, const char *traine
              *data ? ", " : "", data);
     for (int k = 0; k < SAMPLES; k++)
         times[k] = 0;
-    reads = 0;
+    reads = padded = widest = unfit = 0;
     *rig = rig_new(.accelerator = "cpu", .dataset = dataset, .trainer = trainer,
                    .module = "{\"name\": \"mlp\", \"hidden\": [4], \"classes\": 2}");
     return rig_fit(*rig);
@@ -243,9 +285,8 @@ static void ranks_share_what_is_drawn(void)
     rig_free(&rig);
 }
 
-static void a_run_that_resumes_draws_the_same(void)
+static void check_resume(const char *data)
 {
-    static const char data[] = "\"sampler\": \"balanced\"";
     rig_t *rig;
     rig_result_t *whole = rig_keep(fit_well(&rig, data, "\"max_epochs\": 4"));
     rig_free(&rig);
@@ -255,11 +296,65 @@ static void a_run_that_resumes_draws_the_same(void)
     rig_free(&rig);
     fit(&rig, data, "\"max_epochs\": 4");
     const rig_result_t *rest = rig_resume(rig, half->run_dir);
-    is_text(rest->status, "ok", "a run continues in an epoch: %s", rest->error.text);
+    is_text(rest->status, "ok", "a run with %s continues in an epoch: %s", data,
+            rest->error.text);
     ok(rig_same_bits(whole, rest), "to the weights of a run without a break");
     rig_free(&rig);
     rig_result_free(whole);
     rig_result_free(half);
+}
+
+static void a_run_that_resumes_draws_the_same(void)
+{
+    check_resume("\"sampler\": \"balanced\"");
+    check_resume("\"varies\": true, \"sampler\": \"by_length\"");
+}
+
+/* The samples drawn in two epochs of batches by length, each twice. */
+static const rig_result_t *fit_by_length(rig_t **rig, const char *data,
+                                         const char *trainer)
+{
+    char all[100], epochs[100];
+    snprintf(all, sizeof all, "\"varies\": true, %s", data);
+    snprintf(epochs, sizeof epochs, "\"max_epochs\": 2%s", trainer);
+    const rig_result_t *result = fit_well(rig, all, epochs);
+    int wrong = 0;
+    for (int k = 0; k < SAMPLES; k++)
+        wrong += times[k] != 2;
+    is_int(wrong, 0, "each sample is seen once in an epoch");
+    is_int(unfit, 0, "no batch is too short for its samples");
+    return result;
+}
+
+static void by_length_draws_batches_of_nearly_one_length(void)
+{
+    static const char grouped[] = "\"buckets\": 8, \"sampler\": "
+                                  "{\"name\": \"by_length\", \"window\": 2}";
+    rig_t *rig;
+    fit_by_length(&rig, "\"sampler\": \"reversed\"", "");
+    ok(widest >= LONGEST / 2, "another order has lengths that differ by %d", widest);
+    is_int(seen_length, (int)counted_length(NULL, SAMPLES - 1),
+           "a sampler of the program receives the lengths");
+    is_int(seen_batch, BATCH, "and the size of batches");
+    const int any = padded;
+    rig_free(&rig);
+    fit_by_length(&rig, grouped, "");
+    ok(widest <= 4, "this one at most by %d", widest);
+    ok(padded < any * 3 / 4, "so %d steps are computed in place of %d", padded, any);
+    rig_free(&rig);
+    fit_by_length(&rig, "\"buckets\": 1, \"sampler\": \"by_length\"", "");
+    is_int(padded, 2 * SAMPLES * LONGEST, "with one length to pad to, all have it");
+    rig_free(&rig);
+    const rig_result_t *strategy = fit_by_length(&rig, "\"shuffle\": false",
+                                                 ", \"strategy\": \"grouping\"");
+    like(given, "\"buckets\": *4", "a strategy receives how lengths are padded");
+    ok(widest < LONGEST / 2 && padded < any && strategy->global_step == 20,
+       "and groups by length: %d, %d", widest, padded);
+    rig_free(&rig);
+    fit_by_length(&rig, grouped, ", \"devices\": 2");
+    ok(widest <= 8 && padded < any, "two ranks share the batches: %d, %d", widest,
+       padded);
+    rig_free(&rig);
 }
 
 static void a_strategy_replaces_the_sampler(void)
@@ -271,7 +366,8 @@ static void a_strategy_replaces_the_sampler(void)
     const rig_result_t *result = fit_well(&rig, "\"drop_last\": true",
                                           "\"max_epochs\": 2, "
                                           "\"strategy\": \"turning\"");
-    like(given, "\"sampler\": *null.*\"shuffle\": *true.*\"drop_last\": *true",
+    like(given, "\"sampler\": *null.*\"shuffle\": *true.*\"drop_last\": *true.*"
+                "\"buckets\": *4",
          "it receives how the run loads data");
     ok(rig_same_bits(own, result), "and its own sampler is in use");
     rig_free(&rig);
@@ -285,6 +381,7 @@ static void impossible_samplers_are_refused_with_the_reason(void)
     } wrong[] = {
         {"\"values\": true, \"sampler\": \"balanced\"", "",
          "rig:1:[0-9]*: sampler \"balanced\": it needs classes"},
+        {"\"sampler\": \"by_length\"", "", "it groups samples that vary in length"},
         {"\"sampler\": {\"name\": \"weighted\", \"class_weights\": [1]}", "",
          "is a list of 1, and a sample has class 1"},
         {"\"sampler\": {\"name\": \"weighted\", \"class_weights\": [0, 0]}", "",
@@ -319,6 +416,7 @@ int main(void)
     static const pl_registration_t parts[] = {{"dataset", &counted_dataset},
                                               {"sampler", &reversed_sampler},
                                               {"strategy", &turning},
+                                              {"strategy", &grouping},
                                               {"strategy", &breaking},
                                               PL_REGISTRATIONS_END};
     rig_init(parts);
@@ -327,6 +425,7 @@ int main(void)
     run(a_program_has_a_sampler_of_its_own);
     run(ranks_share_what_is_drawn);
     run(a_run_that_resumes_draws_the_same);
+    run(by_length_draws_batches_of_nearly_one_length);
     run(a_strategy_replaces_the_sampler);
     run(impossible_samplers_are_refused_with_the_reason);
     return tap_done();

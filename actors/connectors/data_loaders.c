@@ -34,8 +34,9 @@ static json_t *loader_json(const pl_job_t *job)
         json_decref(named);
         return NULL;
     }
-    return json_pack("{s:o, s:b, s:b}", "sampler", named, "shuffle", loader->shuffle,
-                     "drop_last", loader->drop_last);
+    return json_pack("{s:o, s:b, s:b, s:I}", "sampler", named, "shuffle", loader->shuffle,
+                     "drop_last", loader->drop_last, "buckets",
+                     (json_int_t)loader->buckets);
 }
 
 char *pl_loader_text(const pl_job_t *job, pl_error_t *err)
@@ -341,14 +342,20 @@ static pl_stage_t stage_at(const pl_data_loaders_t *loaders, int place)
 }
 
 /* The samples that are drawn are those that the split leaves for training. */
-static int order_make(pl_data_loaders_t *loaders, pl_sampler_t *sampler, pl_error_t *err)
+static int order_make(pl_data_loaders_t *loaders, pl_prefetch_spec_t *spec,
+                      pl_error_t *err)
 {
-    const pl_dataset_t *dataset = loaders->dataset[PL_TRAIN];
+    const pl_dataset_t *dataset = spec->dataset;
+    const pl_sampler_partition_t *of = &spec->partition;
+    pl_sampler_t *sampler = &spec->sampler;
     pl_sample_order_t *order = &loaders->order;
     const size_t count = (size_t)sampler->count;
-    pl_sampler_data_t data = {.samples = sampler->count,
-                              .total = dataset->info.samples,
-                              .seed = sampler->seed};
+    pl_sampler_data_t data = {
+        .samples = sampler->count,
+        .total = dataset->info.samples,
+        .seed = sampler->seed,
+        .batch_size = pl_sampler_full_batch(of, sampler->count, spec->batch_size)
+                      * (of->micro_shards ? of->micro_shards : of->partitions)};
     pl_sampler_t plain = *sampler;
     pl_error_t why = {0};
     if (dataset->info.ordered)
@@ -360,16 +367,25 @@ static int order_make(pl_data_loaders_t *loaders, pl_sampler_t *sampler, pl_erro
     order->number = pl_alloc_array(count, sizeof *order->number);
     order->classes = dataset->target ? pl_alloc_array(count, sizeof *order->classes)
                                      : NULL;
-    if (!order->number || (dataset->target && !order->classes))
+    order->length = dataset->length ? pl_alloc_array(count, sizeof *order->length) : NULL;
+    if (!order->number || (dataset->target && !order->classes)
+        || (dataset->length && !order->length))
         return pl_no_memory(err);
     for (size_t k = 0; k < count; k++) {
         order->number[k] = pl_sampler_at(&plain, 0, (int64_t)k);
         if (order->classes)
             order->classes[k] = dataset->target[order->number[k]];
+        if (order->length)
+            order->length[k] = dataset->length[order->number[k]];
     }
     data.number = order->number;
     data.classes = order->classes;
+    data.length = order->length;
     int code = pl_sample_order_open(order, &loaders->loader->sampler, &data, &why);
+    const char *own = loaders->job->data->loader.sampler.name,
+               *set = loaders->loader->sampler.name;
+    if (code != PL_OK && (!own || strcmp(own, set)))
+        return pl_fail(err, code, "the loader that the strategy sets: %s", why.text);
     if (code != PL_OK)
         return pl_options_fail(err, code, loaders->job->options, "data.sampler", "%s",
                                why.text);
@@ -396,7 +412,7 @@ static int queue_make(pl_data_loaders_t *loaders, int place, pl_prefetch_t *queu
         .partition = loaders->partition,
         .batch_size = loaders->batch_size ? loaders->batch_size : job->data->batch_size,
         .prefetch = job->data->prefetch,
-        .buckets = job->data->buckets,
+        .buckets = (trains ? loaders->loader : &job->data->loader)->buckets,
         .notice = loaders->notice};
     if (split->held_count > 0 && place <= PL_VALIDATE) {
         spec.sampler.side = trains ? PL_REST : PL_HELD;
@@ -410,8 +426,7 @@ static int queue_make(pl_data_loaders_t *loaders, int place, pl_prefetch_t *queu
     /* The tuner takes as many batches as it needs. */
     if (trains && !job->tuning.num_training)
         spec.limit = job->trainer->limit_train_batches;
-    if (trains && draws(loaders, PL_TRAIN)
-        && order_make(loaders, &spec.sampler, err) != PL_OK)
+    if (trains && draws(loaders, PL_TRAIN) && order_make(loaders, &spec, err) != PL_OK)
         return err->code;
     if (!spec.loader && !spec.dataset->info.samples)
         return pl_fail(err, PL_EFORMAT, "the first source of data.%s has no samples",

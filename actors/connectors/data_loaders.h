@@ -31,6 +31,9 @@ typedef struct pl_prefetch {
     pl_prefetch_slot_t *slot;                /* batch k: k % slot_count */
     uint32_t prefetch, slot_count;           /* batches read ahead; all that may be out */
     bool without_last;                       /* an epoch ends before its last batch */
+    int64_t length[PL_BUCKETS_MAX];          /* that drawn batches are padded to, the
+                                                longest first */
+    int lengths;                             /* [0: no sampler, or one length] */
 
     /* The iteration. */
     bool begun;

@@ -19,6 +19,7 @@ int pl_prefetch_open(pl_prefetch_t *queue, const pl_prefetch_spec_t *spec,
                      pl_error_t *err)
 {
     pl_buckets_t buckets = {0};
+    pl_sampler_t all = spec->sampler;                       /* in the data's order */
     const int64_t count = spec->sampler.count,
                   full = pl_sampler_full_batch(&spec->partition, count, spec->batch_size),
                   batches = pl_sampler_batches(&spec->partition, count, full),
@@ -45,12 +46,13 @@ int pl_prefetch_open(pl_prefetch_t *queue, const pl_prefetch_spec_t *spec,
         return err->code;
     pl_prefetch_slot_t *slot = pl_alloc_array((size_t)slots, sizeof *slot);
     int code = slot ? PL_OK : pl_no_memory(err);
-    /* Predictions come in the data's order, and samples that a component draws in its
-     * own: then all batches have one length. */
-    if (code == PL_OK && spec->dataset->length && spec->stage != PL_PREDICT
-        && !spec->sampler.order)
-        code = pl_buckets_make(&buckets, &spec->sampler, spec->dataset->length,
-                               spec->buckets, err);
+    if (all.order) {
+        all.count = all.order->of;
+        all.order = NULL;
+    }
+    /* Predictions come in the data's order: then all batches have one length. */
+    if (code == PL_OK && spec->dataset->length && spec->stage != PL_PREDICT)
+        code = pl_buckets_make(&buckets, &all, spec->dataset->length, spec->buckets, err);
     if (code != PL_OK) {
         pl_batch_pool_close(pool);
         pl_free(slot);
@@ -64,13 +66,19 @@ int pl_prefetch_open(pl_prefetch_t *queue, const pl_prefetch_spec_t *spec,
                         .partition = spec->partition,
                         .buckets = buckets,
                         .batch_size = full,
-                        .without_last = !buckets.count && spec->limit.value > 0
+                        .without_last = (!buckets.count || spec->sampler.order)
+                                        && spec->limit.value > 0
                                         && pl_amount_of(spec->limit, (uint32_t)batches)
                                                < batches,
                         .pool = pool,
                         .slot = slot,
                         .prefetch = (uint32_t)ahead,
                         .slot_count = (uint32_t)slots};
+    if (spec->sampler.order) {            /* it makes the batches: lengths alone remain */
+        for (; queue->lengths < buckets.count; queue->lengths++)
+            queue->length[queue->lengths] = buckets.bucket[queue->lengths].length;
+        pl_buckets_release(&queue->buckets);
+    }
     return PL_OK;
 }
 
@@ -95,17 +103,23 @@ void pl_prefetch_close(pl_prefetch_t *queue)
 
 int pl_prefetch_sizes(const pl_prefetch_t *queue, pl_batch_size_t size[PL_SIZES_MAX])
 {
-    const pl_bucket_t whole = {.count = queue->sampler.count,
-                               .length = queue->dataset->longest};
-    const pl_bucket_t *bucket = queue->buckets.count ? queue->buckets.bucket : &whole;
-    int buckets = queue->buckets.count ? queue->buckets.count : queue->sampler.count > 0,
-        count = 0;
+    const int64_t all = queue->sampler.count;
+    const int buckets = queue->buckets.count ? queue->buckets.count
+                        : queue->lengths     ? queue->lengths
+                                             : all > 0;
+    int count = 0;
     for (int k = 0; k < buckets; k++) {
         int64_t samples[2];
-        pl_sampler_batch_sizes(&queue->partition, bucket[k].count, queue->batch_size,
+        const pl_bucket_t bucket =
+            queue->buckets.count ? queue->buckets.bucket[k]
+                                 : (pl_bucket_t){.count = all,
+                                                 .length = queue->lengths
+                                                               ? queue->length[k]
+                                                               : queue->dataset->longest};
+        pl_sampler_batch_sizes(&queue->partition, bucket.count, queue->batch_size,
                                samples);
         for (int i = 0; i < (queue->without_last ? 1 : 2); i++) {
-            const pl_batch_size_t one = {samples[i], bucket[k].length};
+            const pl_batch_size_t one = {samples[i], bucket.length};
             bool is_new = one.count > 0;
             for (int j = 0; is_new && j < count; j++)
                 is_new = size[j].count != one.count || size[j].length != one.length;
@@ -148,6 +162,36 @@ void pl_prefetch_request(pl_prefetch_t *queue, uint32_t until)
         queue->requested = until && until < queue->batches ? until : queue->batches;
 }
 
+/* The i-th sample of the next batch of a partition. */
+static int64_t sample_of(const pl_prefetch_t *queue, const pl_sampler_partition_t *of,
+                         int64_t i)
+{
+    return pl_sampler_at(&queue->sampler, queue->epoch,
+                         pl_sampler_position(of, queue->batch_size, queue->to_read, i));
+}
+
+static int64_t count_of(const pl_prefetch_t *queue, const pl_sampler_partition_t *of)
+{
+    return pl_sampler_batch_count(of, queue->sampler.count, queue->batch_size,
+                                  queue->to_read);
+}
+
+/* The length of a batch whose samples a component draws: one for all partitions, which
+ * fits their longest sample. */
+static int64_t drawn_length(const pl_prefetch_t *queue)
+{
+    pl_sampler_partition_t of = queue->partition;
+    int at = queue->lengths - 1;
+    for (of.partition = 0; of.partition < of.partitions; of.partition++)
+        for (int64_t i = count_of(queue, &of) - 1; at > 0 && i >= 0; i--) {
+            const int64_t sample = sample_of(queue, &of, i);
+            while (at > 0 && sample >= 0
+                   && queue->dataset->length[sample] > queue->length[at])
+                at--;
+        }
+    return queue->length[at];
+}
+
 /* Chooses the samples of the next batch. */
 static void batch_fill(const pl_prefetch_t *queue, pl_batch_t *batch)
 {
@@ -168,14 +212,10 @@ static void batch_fill(const pl_prefetch_t *queue, pl_batch_t *batch)
             batch->index[i] = pl_bucket_sample_at(&iter, &of_bucket, i);
         return;
     }
-    batch->length = queue->dataset->longest;
-    batch->count = pl_sampler_batch_count(&queue->partition, queue->sampler.count,
-                                          queue->batch_size, queue->to_read);
+    batch->length = queue->lengths ? drawn_length(queue) : queue->dataset->longest;
+    batch->count = count_of(queue, &queue->partition);
     for (int64_t i = 0; i < batch->count; i++)
-        batch->index[i] = pl_sampler_at(&queue->sampler, queue->epoch,
-                                        pl_sampler_position(&queue->partition,
-                                                            queue->batch_size,
-                                                            queue->to_read, i));
+        batch->index[i] = sample_of(queue, &queue->partition, i);
 }
 
 static void sampler_fault(const pl_prefetch_t *queue, pl_error_t *err)

@@ -76,12 +76,12 @@ typedef struct pl_sample_order {
     pl_instance_t instance;
     bool is_open;
     int64_t of, count;                             /* samples to draw from; of an epoch */
-    int64_t *number, *classes;                     /* of pl_sampler_data_t, owned */
+    int64_t *number, *classes, *length;            /* of pl_sampler_data_t, owned */
 } pl_sample_order_t;
 
 extern const pl_registration_t pl_sampler_components[];
 
-/* The order keeps what `data` refers to, number and classes, also on failure. */
+/* The order keeps what `data` refers to, also on failure. */
 int pl_sample_order_open(pl_sample_order_t *order, const pl_choice_t *choice,
                          const pl_sampler_data_t *data, pl_error_t *err);
 void pl_sample_order_close(pl_sample_order_t *order);

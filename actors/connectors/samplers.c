@@ -1,11 +1,13 @@
 /* samplers.c - samplers: which samples an epoch has, and in which order
  *
  * weighted and balanced draw with replacement: the sample at a place of an epoch is the
- * one on whose share of all weights a random number falls. */
+ * one on whose share of all weights a random number falls.  by_length sorts once; what
+ * differs by epoch are permutations, which need no memory. */
 #include "actors/connectors/sampler.h"
 
 #include <math.h>
-#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -216,8 +218,98 @@ static const pl_sampler_ops_t balanced_sampler = {
     .close = weighted_close,
 };
 
+/* ---- by_length ---- */
+
+typedef struct by_length {
+    int64_t window;                                         /* option: batches */
+    uint64_t key;
+    int64_t count, batch_size;
+    int64_t *sample;                              /* [count], the longest first */
+} by_length_t;
+
+typedef struct ranked {
+    int64_t length, sample;
+} ranked_t;
+
+static int compare_lengths(const void *a, const void *b)
+{
+    const ranked_t *x = a, *y = b;
+    if (x->length != y->length)
+        return (x->length < y->length) - (x->length > y->length);
+    return (x->sample > y->sample) - (x->sample < y->sample);
+}
+
+static int by_length_open(void *self, const pl_sampler_data_t *data, int64_t *count,
+                          pl_error_t *err)
+{
+    by_length_t *s = self;
+    (void)count;
+    if (!data->length)
+        return pl_fail(err, PL_EINVAL,
+                       "it groups samples that vary in length, and the fields of this "
+                       "data have one shape: remove \"data.sampler\"");
+    ranked_t *m = pl_alloc_array((size_t)data->samples, sizeof *m);
+    s->sample = pl_alloc_array((size_t)data->samples, sizeof *s->sample);
+    for (int64_t k = 0; m && s->sample && k < data->samples; k++)
+        m[k] = (ranked_t){data->length[k], k};
+    if (m && s->sample)
+        qsort(m, (size_t)data->samples, sizeof *m, compare_lengths);
+    for (int64_t k = 0; m && s->sample && k < data->samples; k++)
+        s->sample[k] = m[k].sample;
+    const bool is_made = m && s->sample;
+    pl_free(m);
+    s->count = data->samples;
+    s->batch_size = data->batch_size;
+    s->key = pl_mix(data->seed, pl_hash_text("data.sampler"));
+    return is_made ? PL_OK : pl_no_memory(err);
+}
+
+/* Full batches come in a random order; behind them the rest, of the shortest samples.  A
+ * batch has samples of one window, in which they are mixed. */
+static int64_t by_length_at(const void *self, uint64_t epoch, int64_t place)
+{
+    const by_length_t *s = self;
+    const uint64_t key = pl_mix(s->key, epoch);
+    const int64_t size = s->batch_size, batches = s->count / size,
+                  quarter = batches < 4 ? 1 : batches / 4,
+                  window = s->window < quarter ? s->window : quarter,
+                  windows = batches < window ? 1 : batches / window;
+    if (place < batches * size)
+        place = pl_permute_index(key, batches, place / size) * size + place % size;
+    int64_t at = place / (window * size);
+    at = at < windows ? at : windows - 1;                   /* the last has the rest */
+    const int64_t begin = at * window * size,
+                  end = at == windows - 1 ? s->count : begin + window * size;
+    return s->sample[begin
+                     + pl_permute_index(pl_mix(key, (uint64_t)at + 1), end - begin,
+                                        place - begin)];
+}
+
+static void by_length_close(void *self)
+{
+    pl_free(((by_length_t *)self)->sample);
+}
+
+static const pl_option_t by_length_options[] = {
+    PL_INT(by_length_t, window, "16", "1..",
+           "batches of neighbouring lengths whose samples are mixed in each epoch, at "
+           "most a quarter of all"),
+    PL_OPTIONS_END,
+};
+
+static const pl_sampler_ops_t by_length_sampler = {
+    .name = "by_length",
+    .help = "batches of samples of nearly one length, in another order in each epoch",
+    .size = sizeof(by_length_t),
+    .options = by_length_options,
+    .open = by_length_open,
+    .at = by_length_at,
+    .close = by_length_close,
+};
+
 const pl_registration_t pl_sampler_components[] = {
     {"sampler", &balanced_sampler},
+    {"sampler", &by_length_sampler},
     {"sampler", &weighted_sampler},
     {NULL, NULL},
 };
@@ -230,6 +322,9 @@ void pl_sample_order_close(pl_sample_order_t *order)
     if (order->is_open && ops->close)
         ops->close(order->instance.self);
     pl_instance_release(&order->instance);
+    pl_free(order->number);
+    pl_free(order->classes);
+    pl_free(order->length);
     *order = (pl_sample_order_t){0};
 }
 

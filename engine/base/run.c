@@ -135,10 +135,16 @@ const pl_option_t pl_trainer_table[] = {
      "shuffle says"}, \
         {"shuffle", PL_OPTION_BOOL, offsetof(type, in shuffle), \
          "true",    NULL,           "train in another order in each epoch"}, \
+        {"drop_last", \
+         PL_OPTION_BOOL, \
+         offsetof(type, in drop_last), \
+         "false", \
+         NULL, \
+         "drop the last training batch of an epoch, or of a bucket, when it is not " \
+         "full on every rank"}, \
     { \
-        "drop_last", PL_OPTION_BOOL, offsetof(type, in drop_last), "false", NULL, \
-            "drop the last training batch of an epoch, or of a bucket, when it is not " \
-            "full on every rank" \
+        "buckets", PL_OPTION_INT, offsetof(type, in buckets), "4", "1..8", \
+            "lengths that samples of different length are padded to; each is compiled" \
     }
 
 const pl_option_t pl_loader_table[] = {LOADER_OPTIONS(pl_loader_options_t, ),
@@ -160,8 +166,6 @@ const pl_option_t pl_data_table[] = {
             "fold"),
     LOADER_OPTIONS(pl_data_options_t, loader.),
     PL_INT(pl_data_options_t, prefetch, "4", "1..", "batches prepared ahead"),
-    PL_INT(pl_data_options_t, buckets, "4", "1..8",
-           "lengths that samples of different length are padded to; each is compiled"),
     PL_INT(pl_data_options_t, shuffle_window, "0", "0..",
            "shuffle windows of so many neighbouring samples, and the samples in each, so "
            "that a file is read nearly in order; 0: shuffle all samples"),

@@ -102,6 +102,7 @@ typedef struct pl_loader_options {
     pl_choice_t sampler;                               /* [none: in order, or shuffled] */
     bool shuffle;
     bool drop_last;
+    int64_t buckets;                              /* lengths that samples are padded to */
 } pl_loader_options_t;
 
 extern const pl_option_t pl_loader_table[];
@@ -117,7 +118,6 @@ typedef struct pl_data_options {
     bool stratify;
     pl_loader_options_t loader;
     int64_t prefetch;                             /* batches */
-    int64_t buckets;                              /* lengths that samples are padded to */
     int64_t shuffle_window;                       /* samples  [0: all] */
     int64_t workers;                              /* threads */
 } pl_data_options_t;

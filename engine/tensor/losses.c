@@ -9,6 +9,17 @@ pl_loss_t pl_pair(pl_node_t sum, pl_node_t weight)
     return (pl_loss_t){.sum = sum, .weight = weight};
 }
 
+pl_loss_t pl_add_losses(pl_graph_t *g, pl_loss_t a, pl_loss_t b, double factor)
+{
+    if (a.kind != PL_METRIC_MEAN || b.kind != PL_METRIC_MEAN)
+        pl_op_fail(g, "add_losses takes losses: metrics of another kind have no sum");
+    /* A loss without any weight is a sum of 0. */
+    const pl_node_t mean = pl_div(g, b.sum,
+                                  pl_maximum(g, b.weight, pl_scalar(g, 1e-30)));
+    return pl_pair(pl_add(g, a.sum, pl_mul(g, pl_scale(g, mean, factor), a.weight)),
+                   a.weight);
+}
+
 static pl_node_t total(pl_graph_t *g, pl_node_t x)
 {
     return pl_sum(g, x, NULL, 0, false);

@@ -506,6 +506,8 @@ C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
     ("bce_with_logits, both weights", both_bce_weights, [(3, 4), (3, 4)], -5, 5),
     ("soft_cross_entropy", lambda a, b: F.cross_entropy(a.flatten(0, 1), b.softmax(-1).flatten(0, 1)),
      [(2, 3, 5), (2, 3, 5)], -4, 4),
+    ("add_losses", lambda a, b: F.cross_entropy(a.flatten(0, 1), b.softmax(-1).flatten(0, 1)) + F.mse_loss(a, b) / 2,
+     [(2, 3, 5), (2, 3, 5)], -4, 4),
     ("kl", kl, [(6, 3), (6, 3)], -2, 2),
     ("cosine_embedding", lambda a, b: F.cosine_embedding_loss(a, b, torch.tensor([1, -1, -1, 1, -1]), .1),
      [(5, 7), (5, 7)]),
