@@ -363,6 +363,12 @@ static void mistakes_have_a_place(void)
         {"['a b c d e f g h i j k']", "a layer has at most 10 words"},
         {"['relu', {'residual': ['tanh', 'linear']}]",
          "\"module.layers.1.residual.1\": linear needs units"},
+        {"['relu', {'branches': [['linear'], ['linear']]}]",
+         "\"module.layers.1.branches.0.0\": linear needs units"},
+        {"['relu', {'residual': ['linear'], 'shortcut': ['linear']}]",
+         "\"module.layers.1.residual.0\": linear needs units"},
+        {"['relu', {'repeat': 2, 'layers': ['relu', 'linear']}]",
+         "\"module.layers.1.layers.1\": linear needs units"},
         {"[{'residual': []}]", "\"module.layers.0\": residual takes a list of layers"},
         {"[{'repeat': 0, 'layers': ['relu']}]", "repeat takes a number from 1 to 1000$"},
         {"[{'repeat': 2}]", "takes a list of layers"},
@@ -448,6 +454,23 @@ static void shapes_that_do_not_fit_name_the_layer(void)
         {"{'layers': ['pixel_shuffle 2'], 'classes': 3}",
          "^\"module.layers.0\", pixel_shuffle 2: pixel_shuffle takes x \\[B, C, H, W\\]"},
         {"{'layers': ['input z'], 'classes': 3}", "^\"module.layers.0\", input z: "},
+        {"{'layers': [{'repeat': 3, 'layers': "
+         "['linear 4', {'residual': ['conv 3 3']}]}]}",
+         "^\"module.layers.0.layers.1.residual.0\", conv 3 3, as 0.0.1.residual.0: conv "
+         "takes x .* got \\[4, 4\\]$"},
+        {"{'layers': ['linear 4', 'output logits', 'linear auto'], 'classes': 3}",
+         "^\"module.layers.1\", output logits: this is the name of the last layer's "
+         "result"},
+        {"{'layers': ['linear 4', 'output a', 'output a'], 'classes': 3}",
+         "^\"module.layers.2\", output a: two outputs or metrics are named \"a\""},
+        {"{'layers': ['relu', 'linear 4'], 'loss': 'mse'}",
+         "^\"module.loss\": mse takes x and target of one shape, got \\[4, 4\\] and "
+         "\\[4\\]$"},
+        {"{'layers': ['linear auto', 'reshape 1 3'], 'classes': 3}",
+         "^\"module.layers.1\": cross_entropy takes logits .*, got \\[4, 1, 3\\] and "
+         "\\[4\\]$"},
+        {"{'layers': ['linear auto'], 'classes': 3, 'metrics': ['acc', 'mae']}",
+         "^\"module.metrics\": metrics: \"mae\" is no metric of classes"},
     };
     for (size_t k = 0; k < sizeof mistakes / sizeof *mistakes; k++) {
         pl_instance_t instance = {0};

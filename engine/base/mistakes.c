@@ -55,7 +55,7 @@ int pl_mistakes_add(pl_mistakes_t *all, const struct pl_mistake *added)
 int pl_options_fail(pl_error_t *err, int code, const pl_options_t *o, const char *key,
                     const char *format, ...)
 {
-    enum { DEEPEST = 8 };
+    enum { DEEPEST = 24 };                         /* lists in lists of layers */
     char text[PL_ERROR_TEXT], words[PL_MISTAKE_PATH], *rest = words;
     pl_json_path_t paths[DEEPEST];
     int deep = 0;

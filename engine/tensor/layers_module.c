@@ -290,16 +290,22 @@ static pl_node_t text_build(pl_layer_builder_t *b, pl_node_t x, const char *text
 /* ---- Lists ---- */
 
 static pl_node_t list_build(pl_layer_builder_t *b, pl_node_t x, const json_t *list,
-                            const char *under);
+                            const char *under, const char *key);
+
+static bool has_failed(const pl_layer_builder_t *b)
+{
+    return b->err ? b->err->code : b->g->error.code;
+}
 
 /* {"residual": [...]}: x plus the layers' result; with "shortcut" layers for x, too. */
 static pl_node_t residual_build(pl_layer_builder_t *b, pl_node_t x, const json_t *object)
 {
     const json_t *shortcut = json_object_get(object, "shortcut");
-    const pl_node_t y = list_build(b, x, json_object_get(object, "residual"), "residual");
-    if (shortcut)
-        x = list_build(b, x, shortcut, "shortcut");
-    return b->err || b->g->error.code ? PL_NO_NODE : pl_add(b->g, x, y);
+    const pl_node_t y = list_build(b, x, json_object_get(object, "residual"), "residual",
+                                   "residual");
+    if (shortcut && !has_failed(b))
+        x = list_build(b, x, shortcut, "shortcut", "shortcut");
+    return b->err || has_failed(b) ? PL_NO_NODE : pl_add(b->g, x, y);
 }
 
 /* {"repeat": 4, "layers": [...]}: the layers again and again, with their own
@@ -311,10 +317,10 @@ static pl_node_t repeat_build(pl_layer_builder_t *b, pl_node_t x, const json_t *
         pl_layer_fail(b, "repeat takes a number from 1 to 1000");
         return PL_NO_NODE;
     }
-    for (json_int_t k = 0; k < (b->err ? 1 : times); k++) {
+    for (json_int_t k = 0; k < (b->err ? 1 : times) && !has_failed(b); k++) {
         char under[32];
-        snprintf(under, sizeof under, b->err ? "layers" : "%lld", (long long)k);
-        x = list_build(b, x, json_object_get(object, "layers"), under);
+        snprintf(under, sizeof under, "%lld", (long long)k);
+        x = list_build(b, x, json_object_get(object, "layers"), under, "layers");
     }
     return x;
 }
@@ -325,7 +331,8 @@ static pl_node_t checkpoint_build(pl_layer_builder_t *b, pl_node_t x,
 {
     if (!b->err)
         pl_checkpoint(b->g);
-    x = list_build(b, x, json_object_get(object, "checkpoint"), "checkpoint");
+    x = list_build(b, x, json_object_get(object, "checkpoint"), "checkpoint",
+                   "checkpoint");
     if (!b->err)
         pl_checkpoint_end(b->g);
     return x;
@@ -352,7 +359,7 @@ static pl_node_t branches_build(pl_layer_builder_t *b, pl_node_t x, const json_t
         pl_layer_fail(b, "join takes concat, add or mul");
         return PL_NO_NODE;
     }
-    for (size_t k = 0; k < count; k++) {
+    for (size_t k = 0; k < count && !has_failed(b); k++) {
         char under[PL_LAYER_WORD + 16];
         const char *name = named ? json_object_iter_key(named) : NULL;
         if (name && (!*name || strlen(name) >= PL_LAYER_WORD || strpbrk(name, ". "))) {
@@ -369,10 +376,10 @@ static pl_node_t branches_build(pl_layer_builder_t *b, pl_node_t x, const json_t
         part[k] = list_build(b, x,
                              named ? json_object_iter_value(named)
                                    : json_array_get(branches, k),
-                             under);
+                             under, under);
         named = named ? json_object_iter_next((json_t *)branches, named) : NULL;
     }
-    if (b->err || b->g->error.code)
+    if (b->err || has_failed(b))
         return PL_NO_NODE;
     if (!strcmp(how, "concat"))
         return pl_concat(b->g, part, (int)count,
@@ -414,7 +421,8 @@ static pl_node_t object_build(pl_layer_builder_t *b, pl_node_t x, const json_t *
     return PL_NO_NODE;
 }
 
-/* The error of a graph begins with the layer in place of its scope. */
+/* The error of a graph begins with the layer in place of its scope.  A layer that is
+ * repeated has the names of its parameters, too. */
 static void error_place(pl_layer_builder_t *b, const char *layer)
 {
     char text[PL_ERROR_TEXT], scope[PL_LAYER_PATH + 4];
@@ -425,19 +433,21 @@ static void error_place(pl_layer_builder_t *b, const char *layer)
     snprintf(scope, sizeof scope, "%s: ", b->path);
     const size_t length = strlen(scope);
     const char *rest = strncmp(text, scope, length) ? text : text + length;
-    pl_fail(&b->g->error, b->g->error.code, "\"module.layers.%s\"%s%s: %s", b->path,
-            layer ? ", " : "", layer ? layer : "", rest);
+    const bool repeats = strcmp(b->path, b->place) != 0;
+    pl_fail(&b->g->error, b->g->error.code, "\"module.layers.%s\"%s%s%s%s: %s", b->place,
+            layer ? ", " : "", layer ? layer : "", repeats ? ", as " : "",
+            repeats ? b->path : "", rest);
 }
 
-/* The layers of a list, one after the other.  `under` is its place in the path  [the
- * module's own list]. */
+/* The layers of a list, one after the other.  `under` is its place in the path, `key` in
+ * the run file  [the module's own list]. */
 static pl_node_t list_build(pl_layer_builder_t *b, pl_node_t x, const json_t *list,
-                            const char *under)
+                            const char *under, const char *key)
 {
-    const size_t before = strlen(b->path);
+    const size_t before = strlen(b->path), at = strlen(b->place);
     if (!json_is_array(list) || json_array_size(list) == 0) {
         pl_layer_fail(b, "%s takes a list of layers, such as [\"linear 128\", \"relu\"]",
-                      under ? under : "layers");
+                      key ? key : "layers");
         return PL_NO_NODE;
     }
     for (size_t k = 0; k < json_array_size(list); k++) {
@@ -445,7 +455,11 @@ static pl_node_t list_build(pl_layer_builder_t *b, pl_node_t x, const json_t *li
         char place[48];
         const int length = snprintf(place, sizeof place, "%s%s%s%zu", before ? "." : "",
                                     under ? under : "", under ? "." : "", k);
-        if (before + (size_t)length >= PL_LAYER_PATH) {
+        const int shown = snprintf(b->place + at, PL_LAYER_PLACE - at, "%s%s%s%zu",
+                                   at ? "." : "", key ? key : "", key ? "." : "", k);
+        if (before + (size_t)length >= PL_LAYER_PATH
+            || at + (size_t)shown >= PL_LAYER_PLACE) {
+            b->place[at] = '\0';
             pl_layer_fail(b, "lists of layers are nested too deep");
             return PL_NO_NODE;
         }
@@ -454,11 +468,11 @@ static pl_node_t list_build(pl_layer_builder_t *b, pl_node_t x, const json_t *li
             : json_is_object(entry)
                 ? object_build(b, x, entry)
                 : (pl_layer_fail(b, "a layer is a text or an object"), PL_NO_NODE);
-        if (b->err ? b->err->code : b->g->error.code) {
+        if (has_failed(b)) {
             error_place(b, json_string_value(entry));
             return PL_NO_NODE;                              /* the path stays, for err */
         }
-        b->path[before] = '\0';
+        b->path[before] = b->place[at] = '\0';
     }
     return x;
 }
@@ -468,18 +482,18 @@ static pl_node_t list_build(pl_layer_builder_t *b, pl_node_t x, const json_t *li
 /* The place of a mistake lasts until the thread's next check. */
 static const char *layers_check(const void *self, pl_error_t *err)
 {
-    static _Thread_local char place[PL_LAYER_PATH + 16];
+    static _Thread_local char place[PL_LAYER_PLACE + 16];
     const layers_t *m = self;
     pl_error_t why = {0};
     json_t *list = pl_json_value(m->layers, strlen(m->layers), &why);
     pl_layer_builder_t b = {.classes = m->classes, .err = &why};
     if (list)
-        list_build(&b, PL_NO_NODE, list, NULL);
+        list_build(&b, PL_NO_NODE, list, NULL, NULL);
     json_decref(list);
     if (why.code == PL_OK)
         return pl_metrics_check(m->metrics, err) == PL_OK ? NULL : "metrics";
     pl_fail(err, why.code, "%s", why.text);
-    snprintf(place, sizeof place, b.path[0] ? "layers.%s" : "layers", b.path);
+    snprintf(place, sizeof place, b.place[0] ? "layers.%s" : "layers", b.place);
     return place;
 }
 
@@ -513,6 +527,20 @@ static pl_loss_t loss_of(pl_graph_t *g, const layers_t *m, int loss, pl_node_t x
     }
 }
 
+/* The error of a graph [none] begins with the option that it comes from. */
+PL_PRINTF(2, 3) static void option_place(pl_graph_t *g, const char *format, ...)
+{
+    char key[48], text[PL_ERROR_TEXT];
+    va_list args;
+    if (!g->error.code || strstr(g->error.text, "\"module."))
+        return;
+    va_start(args, format);
+    vsnprintf(key, sizeof key, format, args);
+    va_end(args);
+    snprintf(text, sizeof text, "%s", g->error.text);
+    pl_fail(&g->error, g->error.code, "\"module.%s\": %s", key, text);
+}
+
 static void layers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
     const layers_t *m = self;
@@ -524,7 +552,8 @@ static void layers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     }
     const char *first = json_string_value(json_array_get(list, 0));
     const bool has_x = !first || strncmp(first, "input ", 6) != 0;
-    pl_node_t x = list_build(&b, has_x ? pl_input(g, "x") : PL_NO_NODE, list, NULL);
+    pl_node_t x = list_build(&b, has_x ? pl_input(g, "x") : PL_NO_NODE, list, NULL, NULL);
+    const size_t last = json_array_size(list) - 1;
     json_decref(list);
     if (g->error.code)
         return;
@@ -539,10 +568,25 @@ static void layers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     if (loss != LOSS_CROSS_ENTROPY && pl_shape_of(g, x).rank == 2 && pl_dim(g, x, 1) == 1
         && (!has_target || pl_shape_of(g, y).rank == 1))
         x = pl_flatten(g, x, 0);                            /* a number for a sample */
-    pl_output(g, loss == LOSS_CROSS_ENTROPY || loss == LOSS_BCE ? "logits" : "value", x);
+    const bool has_logits = loss == LOSS_CROSS_ENTROPY || loss == LOSS_BCE;
+    const char *name = has_logits ? "logits" : "value",
+               *taken = has_logits ? b.logits : b.value;
+    if (*taken) {
+        pl_graph_fail(g, PL_EEXIST,
+                      "\"module.layers.%s\", output %s: this is the name of the last "
+                      "layer's result, which is an output already: remove this one, or "
+                      "give it another name",
+                      taken, name);
+        return;
+    }
+    pl_output(g, name, x);
     if (stage == PL_PREDICT)
         return;
     pl_loss(g, loss_of(g, m, loss, x, y));
+    if (m->loss != LOSS_AUTO)
+        option_place(g, "loss");
+    else
+        option_place(g, "layers.%zu", last);
     const pl_task_t task = loss == LOSS_CROSS_ENTROPY ? PL_TASK_CLASS
                            : loss == LOSS_BCE         ? PL_TASK_LABELS
                                                       : PL_TASK_VALUE;
@@ -552,6 +596,7 @@ static void layers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     pl_log_metrics(g, strcmp(m->metrics, "[]") != 0 ? m->metrics : names, task, x,
                    task == PL_TASK_CLASS && is_soft(m, g, y) ? pl_argmax(g, y, 1) : y,
                    &ignores);
+    option_place(g, "metrics");
 }
 
 const pl_module_ops_t pl_layers_module = {

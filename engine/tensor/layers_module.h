@@ -13,6 +13,7 @@ enum {
     PL_LAYER_WORD = 32,                                     /* bytes of a word */
     PL_LAYER_KEPT = 16,                                     /* values that can be kept */
     PL_LAYER_PATH = 64,
+    PL_LAYER_PLACE = 96,
     PL_LAYER_FORM = 128,
 };
 
@@ -34,7 +35,12 @@ typedef struct pl_layer_builder {
         pl_node_t node;
     } kept[PL_LAYER_KEPT];
     int kept_count;
-    char path[PL_LAYER_PATH];                     /* of the layer: "3.residual.0" */
+    char path[PL_LAYER_PATH];                     /* of the layer, which names its
+                                                     parameters: "3.residual.0" */
+    char place[PL_LAYER_PLACE];                   /* the same in the run file: a layer
+                                                     that is repeated has one place */
+    char logits[PL_LAYER_PLACE], value[PL_LAYER_PLACE];  /* places of outputs with these
+                                                            names  ["": none] */
     bool has_place;                               /* the graph's error says which layer */
     pl_error_t *err;                              /* of a check, which builds nothing */
 } pl_layer_builder_t;

@@ -265,6 +265,11 @@ static pl_node_t build_input(pl_layer_builder_t *b, pl_node_t x,
 static pl_node_t build_output(pl_layer_builder_t *b, pl_node_t x,
                               const pl_layer_arguments_t *a)
 {
+    char *place = !strcmp(a->text, "logits")  ? b->logits
+                  : !strcmp(a->text, "value") ? b->value
+                                              : NULL;
+    if (place)
+        memcpy(place, b->place, sizeof b->place);
     pl_output(b->g, a->text, x);
     return x;
 }
