@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "actors/connectors/datasets/datasets.h"
 #include "dataset_rig.h"
@@ -226,6 +227,158 @@ static void a_share_or_file_has_the_vocabulary_of_the_training(void)
             "test.txt: .*'e'.* is not in the vocabulary", "a character that it lacks");
 }
 
+/* Makes a folder below tap_folder(); -> its path, until the next call. */
+static const char *folder_put(const char *name)
+{
+    static char path[600];
+    snprintf(path, sizeof path, "%s/%s", tap_folder(), name);
+    mkdir(path, 0777);
+    return path;
+}
+
+/* What a data set of characters has, with "|" for U+0003; the text is in `vocabulary`. */
+static const char *tokens_as_text(rig_t *rig)
+{
+    static char text[200];
+    json_error_t why;
+    json_t *info = json_loads(rig->info.data_info, 0, &why);
+    const char *characters = json_string_value(json_object_get(info, "vocabulary"));
+    const int64_t *x;
+    text[0] = '\0';
+    for (int64_t k = 0; k < rig->info.samples; k++) {
+        rig_read(rig, INDEX(k));
+        x = rig->field[0];
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%c",
+                 characters[x[0]] == '\3' ? '|' : characters[x[0]]);
+    }
+    json_decref(info);
+    return text;
+}
+
+#define ONE "{\"path\": \"%s\", \"context\": 1%s}"
+
+static void a_folder_of_texts_is_one_text_with_separators(void)
+{
+    char path[600];
+    folder_put("tree");
+    folder_put("tree/a");
+    file_put("tree/b.txt", "dog", 3);
+    file_put("tree/a/2.md",
+             "\xEF\xBB\xBF"
+             "owl\r\n",
+             8);
+    file_put("tree/a/1", "cat", 3);
+    file_put("tree/a/empty", "", 0);
+    file_put("tree/.hidden", "never", 5);
+    file_put("tree/c.png", "\x89PNG\0\0", 6);
+    file_put("tree/d.jsonl", "{\"text\": \"hen\"}\n", 16);
+    snprintf(path, sizeof path, "%s/tree", tap_folder());
+    rig_t rig = rig_open(&pl_text_dataset, PL_VALIDATE, ONE, path, "");
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    is_text(tokens_as_text(&rig), "cat|owl\n|dog|he",
+            "in the order of names, without other and empty files");
+    rig_close(&rig);
+    rig = rig_open(&pl_text_dataset, PL_VALIDATE, ONE, path, ", \"separator\": \"--\"");
+    is_text(tokens_as_text(&rig), "cat--owl\n--dog--he", "the separator is an option");
+    rig_close(&rig);
+    char options[700];
+    snprintf(options, sizeof options, ONE, path, "");
+    rig_t told = rig_open_told(&pl_text_dataset, PL_VALIDATE,
+                               "{\"vocabulary\": \"\\nacdeghlnotw\"}", options);
+    is_text(tokens_as_text(&told), "catowl\ndoghe",
+            "it is left out where the vocabulary of training lacks it");
+    rig_close(&told);
+    file_put("tree/e.txt", "good\xff", 5);
+    refused(rig_open(&pl_text_dataset, PL_TRAIN, ONE, path, ""), PL_EFORMAT,
+            "tree/e.txt: byte 4: this is not UTF-8; use the vocabulary \"byte\"",
+            "the file that is not UTF-8 is named");
+    rig = rig_open(&pl_text_dataset, PL_VALIDATE, ONE, path,
+                   ", \"vocabulary\": \"byte\"");
+    rig_read(&rig, INDEX(3));
+    is_int(*(const int64_t *)rig.field[0], 3, "bytes have the separator, too");
+    rig_close(&rig);
+    folder_put("void");
+    file_put("void/a.txt", "", 0);
+    snprintf(path, sizeof path, "%s/void", tap_folder());
+    refused(rig_open(&pl_text_dataset, PL_TRAIN, ONE, path, ""), PL_EFORMAT,
+            "void: there is no text", "a folder without texts");
+    refused(rig_open(&pl_text_dataset, PL_TRAIN, ONE, path,
+                     ", \"vocabulary\": \"numbers\""),
+            PL_EINVAL, "void", "a folder has no tokens");
+}
+
+static void texts_of_json_lines_are_tokens(void)
+{
+    static const char lines[] =
+        "{\"text\": \"a\\nb\", \"id\": 1}\n\n{\"text\": null}\n"
+        "{\"id\": 2, \"text\": \"cd\", \"m\": {\"c\": \"xyz\"}}\n";
+    const char *path = file_put("t.jsonl", lines, sizeof lines - 1);
+    rig_t rig = rig_open(&pl_text_dataset, PL_VALIDATE, ONE, path, "");
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    is_text(tokens_as_text(&rig), "a\nb|c", "the field \"text\" of each line");
+    rig_close(&rig);
+    rig = rig_open(&pl_text_dataset, PL_VALIDATE, ONE, path, ", \"field\": \"\"");
+    ok(rig.info.samples > 60, "or all of the file: %s", rig.err.text);
+    rig_close(&rig);
+    refused(rig_open(&pl_text_dataset, PL_TRAIN, ONE, path, ", \"field\": \"id\""),
+            PL_EFORMAT, "t.jsonl:1: the field \"id\" is no text", "a number");
+    refused(rig_open(&pl_text_dataset, PL_TRAIN, ONE, path, ", \"field\": \"m.c\""),
+            PL_EFORMAT, "t.jsonl:1: there is no field \"m.c\"",
+            "a field that is missing");
+    rig = rig_open(&pl_text_dataset, PL_VALIDATE, ONE,
+                   file_put("nest.jsonl", "{\"m\": {\"c\": \"xyz\"}}", 19),
+                   ", \"field\": \"m.c\"");
+    is_text(tokens_as_text(&rig), "xy", "a field in an object: %s", rig.err.text);
+    rig_close(&rig);
+    refused(rig_open(&pl_text_dataset, PL_TRAIN, ONE,
+                     file_put("bad.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\n", 26),
+                     ""),
+            PL_EFORMAT, "bad.jsonl:2:", "damage is named with its line");
+}
+
+static void a_folder_of_classes_of_texts_is_a_table(void)
+{
+    char options[700];
+    folder_put("mail");
+    folder_put("mail/ham");
+    folder_put("mail/spam");
+    file_put("mail/ham/1", "see you", 7);
+    file_put("mail/ham/2", "you see\xff", 8);
+    file_put("mail/spam/1", "free prize", 10);
+    file_put("mail/spam/2", "prize free", 10);
+    snprintf(options, sizeof options,
+             "{\"path\": \"%s\", \"fields\": {\"y\": \"class\"}, \"texts\": \"words\"}",
+             folder_put("mail"));
+    rig_t rig = rig_open_told(&pl_csv_dataset, PL_TRAIN, NULL, options);
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    is_int(rig.info.samples, 4, "a row for each file");
+    like(rig.info.data_info, "\"class_names\": .\"ham\", ?\"spam\".", "classes by name");
+    rig_read(&rig, INDEX(0, 1, 2, 3));
+    const int64_t *y = rig.field[1];
+    ok(y[0] == 0 && y[1] == 0 && y[2] == 1 && y[3] == 1, "the class of each");
+    rig_t predict = rig_open_told(&pl_csv_dataset, PL_PREDICT, rig.info.data_info,
+                                  options);
+    is_int(predict.info.samples, 4, "without classes, too: %s", predict.err.text);
+    rig_close(&predict);
+    rig_close(&rig);
+    opens_without_memory(&pl_csv_dataset, "path", folder_put("mail"));
+    folder_put("mail/none");
+    refused(rig_open_told(&pl_csv_dataset, PL_TRAIN, NULL, options), PL_EFORMAT,
+            "mail/none: there is no text of this class", "a class without texts");
+    snprintf(options, sizeof options, "{\"path\": \"%s\"}", folder_put("tree/a"));
+    refused(rig_open_told(&pl_csv_dataset, PL_TRAIN, NULL, options), PL_EFORMAT,
+            "tree/a has no folders: put the texts of each class into a folder",
+            "a folder without classes");
+}
+
+static void documents_leave_nothing_behind_without_memory(void)
+{
+    const char *path = folder_put("small");
+    file_put("small/a.txt", "one", 3);
+    file_put("small/b.jsonl", "{\"text\": \"two\"}", 15);
+    opens_without_memory(&pl_text_dataset, "path", path);
+}
+
 /* ---- lines ---- */
 
 /* Sample i as "x -> y" with what it is padded by, "." for no target. */
@@ -444,6 +597,10 @@ static void memory_may_run_out(void)
 
 int main(void)
 {
+    run(a_folder_of_texts_is_one_text_with_separators);
+    run(texts_of_json_lines_are_tokens);
+    run(a_folder_of_classes_of_texts_is_a_table);
+    run(documents_leave_nothing_behind_without_memory);
     run(files_of_tokens_are_read);
     run(consecutive_windows_count_each_target_once);
     run(training_windows_are_a_function_of_seed_epoch_and_index);

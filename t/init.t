@@ -213,6 +213,57 @@ a_folder_of_recordings_gets_a_network_that_tells_tones_apart() {
     like "$err" 'tones/low/3.wav: it cannot be read as a recording' "which names it, too"
 }
 
+a_folder_of_classes_of_texts_is_learnt_by_words() {
+    for k in {1..40}; do
+        mkdir -p mails/ham mails/spam
+        echo "see you at the station, number $((k * 37 % 101))" >"mails/ham/$k.txt"
+        echo "free prize for a stranger, number $((k * 53 % 101))" >"mails/spam/$k"
+    done
+    echo 'two classes' >mails/README
+    try "$paceline" init mails
+    is "$status" 0 "init succeeds: $err"
+    like "$out" '80 texts of 2 classes, which are folders' "the folder is described"
+    like "$(<mails.json)" '"texts": "words"' "words are features"
+    try "$paceline" fit mails --set trainer.max_epochs=12
+    is "$status" 0 "fit succeeds: $err"
+    ok "the classes are learnt" at_least "$(metric val_acc)" 0.95
+    mkdir -p new
+    echo 'a free prize' >new/1.txt
+    echo 'you see' >new/2.txt
+    printf 'a\0b' >new/3.bin
+    try "$paceline" predict mails.json --set data.path=new --checkpoint runs/latest
+    is "$out" $'spam\nham' "predictions need no folders of classes, and leave out what is no text: $err"
+    rm mails/spam/*
+    try "$paceline" fit mails.json
+    like "$err" 'mails/spam: there is no text of this class' "a class without texts is an error"
+}
+
+# A language model of a few characters, which trains in a moment.
+tiny='--set module.width=16 --set module.layers=1 --set module.heads=1 --set data.context=8 --set trainer.max_steps=3'
+
+texts_without_classes_are_a_language_model() {
+    mkdir -p book/part
+    for k in 1 2 3; do
+        printf 'It was a dark and stormy night %s.\n%.0s' {1..20} >"book/$k.md"
+        printf 'The rain fell in torrents.\n%.0s' {1..20} >"book/part/$k.md"
+    done
+    try "$paceline" init book
+    like "$out" 'A folder of texts without classes: each character is a token' "the folder is described: $err"
+    like "$out" 'Between two texts stands a token of its own' "with its separator"
+    try "$paceline" fit book.json $tiny
+    is "$status" 0 "fit succeeds: $err"
+    awk 'BEGIN { for (i = 0; i < 30; i++) { printf "{\"id\": %d, \"body\": \"", i
+                 for (k = 0; k < 40; k++) printf "word %d ", i; print "\"}" } }' >wiki.jsonl
+    try "$paceline" init wiki.jsonl
+    like "$out" 'a long text in the field "body", and nothing beside it to predict' "a long text of JSON Lines, too: $err"
+    like "$(<wiki.json)" '"field": "body"' "its field is found"
+    try "$paceline" fit wiki.json $tiny
+    is "$status" 0 "fit succeeds: $err"
+    sed 's/"id": [0-9]*\([0-9]\)/"stars": \1/' wiki.jsonl >rated.jsonl
+    try "$paceline" init rated.jsonl
+    like "$out" 'JSON Lines: 30 objects with 2 fields' "a text with a rating is a table"
+}
+
 a_resumed_run_sees_the_same_pictures() {
     put_pictures
     rm -f toys.json
@@ -418,6 +469,8 @@ run embeddings_take_the_categories_of_the_data trains
 run what_is_no_data_is_refused
 run a_folder_of_pictures_gets_a_network trains
 run a_folder_of_recordings_gets_a_network_that_tells_tones_apart trains
+run a_folder_of_classes_of_texts_is_learnt_by_words trains
+run texts_without_classes_are_a_language_model trains
 run a_resumed_run_sees_the_same_pictures trains
 run a_missing_library_is_named
 run texts_of_few_words_are_used_where_there_is_nothing_else trains

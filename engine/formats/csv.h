@@ -5,6 +5,8 @@
 #ifndef PL_FORMATS_CSV_H
 #define PL_FORMATS_CSV_H
 
+#include <jansson.h>
+
 #include "formats/stream.h"
 #include "paceline.h"
 
@@ -63,6 +65,17 @@ int pl_csv_read(const void *data, size_t size, const char *name,
 /* The same of a file, plain or compressed. */
 int pl_csv_load(const char *path, size_t limit, const pl_csv_format_t *format,
                 pl_csv_t *csv, pl_error_t *err);
+
+/* A place in JSON Lines: the caller sets name, at and end. */
+typedef struct pl_jsonl {
+    const char *name;                                       /* for errors */
+    const char *at, *end;
+    int64_t line;                                         /* of the last object, from 1 */
+} pl_jsonl_t;
+
+/* The object of the next line that is not empty, a new reference; NULL with PL_OK: the
+ * end.  PL_EFORMAT names file and line.  jsonl.c */
+int pl_jsonl_next(pl_jsonl_t *lines, json_t **object, pl_error_t *err);
 
 /* Reads JSON Lines, an object for each row; the columns are all fields, in the order in
  * which they come.  A field that a line lacks, and null, are empty cells, and all cells

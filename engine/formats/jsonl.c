@@ -14,42 +14,40 @@
 enum { DEPTH_MAX = 4, NAME_MAX_ = 200, COLUMNS_MAX = 100000, REAL_MAX = 32 };
 
 typedef struct json_lines {
-    const char *name;
-    const char *at, *end;
-    int64_t line;                                         /* of the last object, from 1 */
-    int64_t before;                                       /* lines before the data */
-    json_t *columns;                                      /* name: place */
+    pl_jsonl_t place;
+    int64_t before;                                         /* lines before the data */
+    json_t *columns;                                        /* name: place */
     int64_t rows, scalars;
     pl_csv_t *table;                               /* whose cells are filled  [not yet] */
     char *text;                                    /* the next cell */
     pl_error_t *err;
 } json_lines_t;
 
-/* The object of the next line that is not empty; NULL with PL_OK: the end. */
-static int next_object(json_lines_t *j, json_t **object)
+int pl_jsonl_next(pl_jsonl_t *lines, json_t **object, pl_error_t *err)
 {
     json_error_t why;
     *object = NULL;
-    while (j->at < j->end && !*object) {
-        const char *line = j->at, *newline = memchr(line, '\n', (size_t)(j->end - line));
-        const size_t length = (size_t)((newline ? newline : j->end) - line);
+    while (lines->at < lines->end && !*object) {
+        const char *line = lines->at,
+                   *newline = memchr(line, '\n', (size_t)(lines->end - line));
+        const size_t length = (size_t)((newline ? newline : lines->end) - line);
         size_t blanks = 0;
         while (blanks < length && memchr(" \t\r", line[blanks], 3))
             blanks++;
-        j->at = newline ? newline + 1 : j->end;
-        j->line++;
+        lines->at = newline ? newline + 1 : lines->end;
+        lines->line++;
         if (blanks == length)
             continue;
         *object = json_loadb(line, length, JSON_REJECT_DUPLICATES, &why);
         if (!*object)
-            return pl_fail(j->err, PL_EFORMAT, "%s:%lld:%d: %s", j->name,
-                           (long long)j->line, why.column, why.text);
+            return pl_fail(err, PL_EFORMAT, "%s:%lld:%d: %s", lines->name,
+                           (long long)lines->line, why.column, why.text);
         if (!json_is_object(*object)) {
             json_decref(*object);
-            return pl_fail(j->err, PL_EFORMAT,
+            return pl_fail(err, PL_EFORMAT,
                            "%s:%lld: a line is an object, such as {\"a\": 1, \"b\": "
                            "\"text\"}",
-                           j->name, (long long)j->line);
+                           lines->name, (long long)lines->line);
         }
     }
     return PL_OK;
@@ -82,14 +80,14 @@ static int visit(json_lines_t *j, const json_t *value, const char *name, int dep
     int code = PL_OK;
     if (depth > DEPTH_MAX || strlen(name) + 24 > sizeof inner)
         return pl_fail(j->err, PL_EFORMAT, "%s:%lld: \"%.60s\" is nested too deep",
-                       j->name, (long long)j->line, name);
+                       j->place.name, (long long)j->place.line, name);
     if (json_is_object(value))
         json_object_foreach((json_t *)value, key, part) {
             const int length = snprintf(inner, sizeof inner, "%s%s%s", name,
                                         *name ? "." : "", key);
             if (!code && length >= NAME_MAX_)
                 code = pl_fail(j->err, PL_EFORMAT, "%s:%lld: \"%.60s\" is too long",
-                               j->name, (long long)j->line, key);
+                               j->place.name, (long long)j->place.line, key);
             code = code ? code : visit(j, part, inner, depth + 1);
         }
     json_array_foreach(json_is_array(value) ? value : NULL, k, part) {
@@ -106,8 +104,8 @@ static int visit(json_lines_t *j, const json_t *value, const char *name, int dep
     j->scalars++;
     const size_t next = json_object_size(j->columns);
     if (!place && next >= COLUMNS_MAX)
-        return pl_fail(j->err, PL_EFORMAT, "%s: there are more than %d fields", j->name,
-                       COLUMNS_MAX);
+        return pl_fail(j->err, PL_EFORMAT, "%s: there are more than %d fields",
+                       j->place.name, COLUMNS_MAX);
     if (!place
         && json_object_set_new(j->columns, name, json_integer((json_int_t)next)) != 0)
         return pl_no_memory(j->err);
@@ -119,13 +117,13 @@ static int visit_lines(json_lines_t *j, const char *data, size_t size)
 {
     json_t *object;
     int code;
-    j->at = data;
-    j->end = data + size;
-    j->line = j->before;
+    j->place.at = data;
+    j->place.end = data + size;
+    j->place.line = j->before;
     j->rows = 0;
-    while ((code = next_object(j, &object)) == PL_OK && object) {
+    while ((code = pl_jsonl_next(&j->place, &object, j->err)) == PL_OK && object) {
         if (j->table)
-            j->table->line[j->rows] = j->line;
+            j->table->line[j->rows] = j->place.line;
         code = visit(j, object, "", 0);
         json_decref(object);
         if (code)
@@ -153,7 +151,7 @@ static int reserve(const json_lines_t *j, size_t size, size_t limit, pl_csv_t *t
         return pl_fail(j->err, PL_EFORMAT,
                        "%s: %zu lines with %zu different fields are a table of more than "
                        "%zu bytes: give all lines the same few fields",
-                       j->name, rows, columns, limit);
+                       j->place.name, rows, columns, limit);
     table->cell = pl_alloc_array(rows * columns + 1, sizeof *table->cell);
     table->line = pl_alloc_array(rows + 1, sizeof *table->line);
     table->start = pl_alloc_array(rows + 1, sizeof *table->start);
@@ -183,7 +181,8 @@ static int jsonl_read(const char *text, size_t size, json_lines_t j,
         failed = json_object_set_new(j.columns, columns->name[k], json_integer(k));
     int code = failed ? pl_no_memory(err) : visit_lines(&j, text, size);
     if (!code && j.scalars == 0 && !columns)
-        code = pl_fail(err, PL_EFORMAT, "%s: there are no lines with fields", j.name);
+        code = pl_fail(err, PL_EFORMAT, "%s: there are no lines with fields",
+                       j.place.name);
     if (!code)
         code = reserve(&j, size, limit, &table);
     if (!code) {
@@ -204,7 +203,7 @@ static int jsonl_read(const char *text, size_t size, json_lines_t j,
 int pl_jsonl_read_part(const void *data, size_t size, const char *name, int64_t line,
                        const pl_csv_t *columns, pl_csv_t *csv, pl_error_t *err)
 {
-    const json_lines_t j = {.name = name, .before = line - 1, .err = err};
+    const json_lines_t j = {.place.name = name, .before = line - 1, .err = err};
     return jsonl_read(data, size, j, columns, SIZE_MAX, csv);
 }
 
@@ -216,8 +215,8 @@ int pl_jsonl_read(const void *data, size_t size, const char *name, size_t limit,
         text += 3;
         size -= 3;
     }
-    return jsonl_read(text, size, (json_lines_t){.name = name, .err = err}, NULL, limit,
-                      csv);
+    return jsonl_read(text, size, (json_lines_t){.place.name = name, .err = err}, NULL,
+                      limit, csv);
 }
 
 int pl_jsonl_load(const char *path, size_t limit, pl_csv_t *csv, pl_error_t *err)

@@ -86,7 +86,7 @@ pl_vocabulary_t *pl_vocabulary_new(const char *characters, pl_error_t *err)
     return v;
 }
 
-/* Marks each code point of a text in seen, one bit each. */
+/* Marks each code point of a text in seen, one bit each  [only checks]. */
 static int vocabulary_mark(const uint8_t *text, size_t size, const char *name,
                            uint8_t *seen, pl_error_t *err)
 {
@@ -98,9 +98,15 @@ static int vocabulary_mark(const uint8_t *text, size_t size, const char *name,
             return pl_fail(err, PL_EFORMAT,
                            "%s: byte %zu: %s; use the vocabulary \"byte\"", name, at,
                            bytes ? "a zero" : "this is not UTF-8");
-        seen[code >> 3] |= (uint8_t)(1u << (code & 7));
+        if (seen)
+            seen[code >> 3] |= (uint8_t)(1u << (code & 7));
     }
     return PL_OK;
+}
+
+int pl_vocabulary_check(const void *text, size_t size, const char *name, pl_error_t *err)
+{
+    return vocabulary_mark(text, size, name, NULL, err);
 }
 
 /* The marked code points, in order; -> how many. */

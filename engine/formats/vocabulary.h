@@ -19,6 +19,9 @@ pl_vocabulary_t *pl_vocabulary_new(const char *characters, pl_error_t *err);
 pl_vocabulary_t *pl_vocabulary_of(const void *text, size_t size, const char *name,
                                   pl_error_t *err);
 
+/* Checks that a text is UTF-8 without zeros: errors as above, or PL_OK. */
+int pl_vocabulary_check(const void *text, size_t size, const char *name, pl_error_t *err);
+
 void pl_vocabulary_free(pl_vocabulary_t *vocabulary);
 
 /* The number of tokens. */

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -33,13 +34,33 @@ typedef struct file_finder {
 
 const pl_file_kind_t pl_picture_files = {"pictures", "picture",
                                          ".png, .jpg, .jpeg, .webp"},
-                     pl_sound_files = {"sounds", "recording", ".wav, .flac, .ogg, .aiff"};
+                     pl_sound_files = {"sounds", "recording", ".wav, .flac, .ogg, .aiff"},
+                     pl_text_files = {"csv", "text", NULL};
+
+/* What tells such a file, for errors. */
+static const char *endings_of(const pl_file_kind_t *kind)
+{
+    return kind->endings ? kind->endings : "files without a zero byte";
+}
+
+/* Whether the beginning of a file has no zero byte; pictures and archives have some. */
+static bool begins_as_text(const char *path)
+{
+    char begin[4096];
+    FILE *file = fopen(path, "re");
+    const size_t count = file ? fread(begin, 1, sizeof begin, file) : 0;
+    if (file)
+        fclose(file);
+    return file && !memchr(begin, '\0', count);
+}
 
 static bool is_kind(const pl_file_kind_t *kind, const char *path)
 {
     const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
     const char *ending = kind->endings;
     bool is = false;
+    if (!ending)
+        return begins_as_text(path);
     for (size_t length; dot && *ending && !is; ending += strspn(ending, ", ")) {
         length = strcspn(ending, ",");
         is = strlen(dot) == length && !strncasecmp(dot, ending, length);
@@ -204,7 +225,7 @@ static int class_add(const file_finder_t *find, json_t *places, const char *path
     if (!code && !known && find->list->count == before)
         return pl_fail(find->err, PL_EFORMAT,
                        "%s: there is no %s of this class (%s): remove the folder", path,
-                       find->source->kind->what, find->source->kind->endings);
+                       find->source->kind->what, endings_of(find->source->kind));
     return code;
 }
 
@@ -399,13 +420,13 @@ int pl_class_files_open(pl_class_files_t *files, const pl_file_kind_t *kind,
         code = pl_files_find(&source, list, err);
     if (!code && list->count == 0 && !pl_may_be_empty(request->stage))
         code = pl_fail(err, PL_EFORMAT, "%s: there are no %ss (%s)", folder, kind->what,
-                       kind->endings);
+                       endings_of(kind));
     snprintf(dataset, sizeof dataset, "data set %s", kind->dataset);
     if (!code && list->others && request->rank == 0)
         pl_log_line(PL_LOG_INFO, 0, dataset,
-                    "%s: %lld files are left out, because their names are not those of "
+                    "%s: %lld files are left out, because they are no "
                     "%ss (%s), such as %s",
-                    folder, (long long)list->others, kind->what, kind->endings,
+                    folder, (long long)list->others, kind->what, endings_of(kind),
                     list->other);
     json_decref(data_info);
     pl_text_free(folder);

@@ -19,7 +19,7 @@ typedef struct pl_file_kind {
     const char *endings;                             /* of names: ".png, .jpg" */
 } pl_file_kind_t;
 
-extern const pl_file_kind_t pl_picture_files, pl_sound_files;
+extern const pl_file_kind_t pl_picture_files, pl_sound_files, pl_text_files;
 
 typedef struct pl_file_list {
     int64_t count;

@@ -20,7 +20,8 @@
 static const pl_option_t csv_options[] = {
     PL_TEXT(csv_dataset_t, path, NULL, NULL,
             "the file, plain, gzip or Zstandard; JSON Lines if it ends with .jsonl or "
-            ".ndjson; a SQLite database"),
+            ".ndjson; a SQLite database; a folder with a folder of text files for each "
+            "class"),
     PL_TEXT(csv_dataset_t, query, "\"\"", NULL,
             "of a SQLite database: the SELECT whose rows are the table"),
     {"table", PL_OPTION_TEXT, offsetof(csv_dataset_t, from_table), "\"\"", NULL,
@@ -102,167 +103,6 @@ static const pl_option_t csv_options[] = {
      "for training set data.shuffle_window too"},
     PL_OPTIONS_END,
 };
-
-/* ---- Reading ---- */
-
-int csv_character(const csv_dataset_t *csv, const char *option, const char *text,
-                  char *found, pl_error_t *err)
-{
-    *found = !*text                    ? PL_CSV_FIND
-             : !strcmp(text, "none")   ? '\0'
-             : !strcmp(text, "tab")    ? '\t'
-             : !strcmp(text, "blanks") ? ' '
-                                       : *text;
-    if (*text && text[1] && *found == *text)
-        return pl_fail(err, PL_EINVAL,
-                       "%s: \"%s\" is \"%.20s\", but it is one character, %s", csv->path,
-                       option, text,
-                       !strcmp(option, "comment") ? "\"none\" or \"\""
-                                                  : "\"tab\", \"blanks\" or \"\"");
-    if (*found == '"' || *found == '\n' || *found == '\r'
-        || (!*found && strcmp(option, "comment")))
-        return pl_fail(err, PL_EINVAL,
-                       "%s: \"%s\" is a character that a table has for "
-                       "another purpose",
-                       csv->path, option);
-    return PL_OK;
-}
-
-void csv_empty_cells(csv_dataset_t *csv)
-{
-    const size_t cells = (size_t)csv->table.rows * (size_t)csv->table.columns;
-    size_t longest = 0, length;
-    for (const char *word = csv->missing_values; *word;
-         word += length + (word[length] != 0)) {
-        length = strcspn(word, ",");
-        longest = length > longest ? length : longest;
-    }
-    for (size_t k = 0; k < cells; k++) {
-        char *cell = csv->table.cell[k];
-        const size_t size = strnlen(cell, longest + 1);
-        if (size == 0 || size > longest)
-            continue;
-        for (const char *word = csv->missing_values; *word;
-             word += length + (word[length] != 0)) {
-            length = strcspn(word, ",");
-            if (length == size && !memcmp(word, cell, size)) {
-                *cell = '\0';
-                break;
-            }
-        }
-    }
-}
-
-bool csv_is_json_lines(const char *path)
-{
-    static const char *const endings[] = {".jsonl", ".ndjson"};
-    for (size_t k = 0; k < sizeof endings / sizeof *endings; k++) {
-        const char *found = strstr(path, endings[k]);
-        const size_t length = strlen(endings[k]);
-        if (found
-            && (!found[length] || !strcmp(found + length, ".gz")
-                || !strcmp(found + length, ".zst")))
-            return true;
-    }
-    return false;
-}
-
-/* Whether a text of the first line, which was taken as names, occurs again below it, in a
- * table without numbers: then it is a row. */
-static bool names_recur(const pl_csv_t *table)
-{
-    bool recurs = false;
-    double number;
-    for (int64_t row = 0; row < table->rows; row++)
-        for (int k = 0; k < table->columns; k++) {
-            if (pl_csv_number(table, row, k, &number))
-                return false;
-            recurs |= !strcmp(pl_csv_cell(table, row, k), table->name[k]);
-        }
-    return recurs;
-}
-
-/* Reads a table as text: the file, or the beginning of one that is streamed. */
-static int csv_read_text(csv_dataset_t *csv, const pl_csv_format_t *format,
-                         pl_error_t *err)
-{
-    const csv_part_t *part = csv->part;
-    return part ? pl_csv_read(part->text, part->size, csv->path, format, &csv->table, err)
-                : pl_csv_load(csv->path, pl_file_limit(), format, &csv->table, err);
-}
-
-/* A row of numbers that are years, each later than the one before by the same. */
-static bool is_years(const pl_csv_t *table, int64_t row)
-{
-    double year, last = 0, step = 0;
-    int years = 0;
-    for (int k = 0; k < table->columns; k++) {
-        if (!pl_csv_number(table, row, k, &year))
-            continue;
-        if (year != floor(year) || year < 1000 || year > 2999 || (years && year <= last)
-            || (years++ > 1 && year - last != step))
-            return false;
-        step = year - last;
-        last = year;
-    }
-    return years > 1;
-}
-
-/* The first row has the names of columns: years, as no other row has. */
-static bool has_years_as_names(const pl_csv_t *table)
-{
-    bool has = table->rows > 1 && is_years(table, 0);
-    for (int64_t row = 1; row < table->rows && has; row++)
-        has = !is_years(table, row);
-    return has;
-}
-
-int csv_load(csv_dataset_t *csv, pl_error_t *err)
-{
-    if (csv->part && csv->part->head)
-        return csv_part_load(csv, err);
-    static const char points[] = {PL_CSV_FIND, '.', ','};
-    pl_csv_format_t format = {.header = csv->header,
-                              .decimal = points[csv->decimal],
-                              .skip = csv->skip_lines};
-    int code = csv_character(csv, "delimiter", csv->delimiter, &format.delimiter, err);
-    if (!code)
-        code = csv_character(csv, "comment", csv->comment, &format.comment, err);
-    if (!code && pl_is_sqlite(csv->path))
-        code = pl_sqlite_load(csv->path, csv->from_table, csv->query, pl_file_limit(),
-                              &csv->table, err);
-    else if (!code && (*csv->from_table || *csv->query))
-        code = pl_fail(err, PL_EINVAL,
-                       "%s is no SQLite database: remove \"table\" and \"query\"",
-                       csv->path);
-    else if (!code && csv_is_json_lines(csv->path))
-        code = pl_jsonl_load(csv->path, pl_file_limit(), &csv->table, err);
-    else if (!code)
-        code = csv_read_text(csv, &format, err);
-    const bool may_differ = !code && csv->table.start && csv->header == PL_CSV_AUTO,
-               recurs = may_differ && csv->table.name && names_recur(&csv->table);
-    if (recurs || (may_differ && !csv->table.name && has_years_as_names(&csv->table))) {
-        csv_log(csv, PL_LOG_INFO,
-                recurs ? "the first line is a row, because a text of it occurs again "
-                         "below; \"header\": \"yes\" makes it the names of the columns"
-                       : "the first line has the names of the columns, because its "
-                         "numbers are years; \"header\": \"no\" makes it a row");
-        pl_csv_release(&csv->table);
-        format.header = recurs ? PL_CSV_NO : PL_CSV_YES;
-        code = csv_read_text(csv, &format, err);
-    }
-    if (code)
-        return code;
-    const pl_csv_t *table = &csv->table;
-    if (table->skipped && csv->skip_lines < 0)
-        csv_log(csv, PL_LOG_INFO,
-                "the first %lld line%s not part of the table; \"skip_lines\": 0 makes "
-                "%s so",
-                (long long)table->skipped, table->skipped > 1 ? "s are" : " is",
-                table->skipped > 1 ? "them" : "it");
-    csv_empty_cells(csv);
-    return PL_OK;
-}
 
 /* Leaves out rows without a target, and with empty cells if that is requested.  Each row
  * to predict stays: its answer has its place. */
@@ -435,6 +275,27 @@ char *csv_data_info(const csv_dataset_t *csv, pl_error_t *err)
     return made;
 }
 
+/* The fields of a sample, in the order in which csv_read() fills them. */
+static void csv_describe(const csv_dataset_t *csv, pl_data_info_t *found)
+{
+    found->samples = csv->window ? csv->samples : csv->rows;
+    found->group = csv->group;
+    found->ordered = csv->window > 0;
+    pl_dataset_field(found, "x", PL_F32,
+                     csv->window ? PL_SHAPE(csv->window, csv->features)
+                                 : PL_SHAPE(csv->features));
+    if (csv->window && csv->kind == TARGET_VALUE && csv_windows_outputs(csv) > 1)
+        pl_dataset_field(found, "y", PL_F32, PL_SHAPE(csv_windows_outputs(csv)));
+    else if (csv->kind != TARGET_NONE)
+        pl_dataset_field(found, "y", csv->kind == TARGET_CLASS ? PL_I64 : PL_F32,
+                         (pl_shape_t){0});
+    if (csv->indexes)
+        pl_dataset_field(found, "c", PL_I64, PL_SHAPE(csv->indexes));
+    for (int k = 0; k < csv->others.count; k++)
+        pl_dataset_field(found, csv->others.name[k], PL_F32,
+                         csv->width[k] > 1 ? PL_SHAPE(csv->width[k]) : (pl_shape_t){0});
+}
+
 int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
              pl_error_t *err)
 {
@@ -499,22 +360,7 @@ int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
     json_decref(data_info);
     if (code)
         return code;
-    found.samples = csv->window ? csv->samples : csv->rows;
-    found.group = csv->group;
-    found.ordered = csv->window > 0;
-    pl_dataset_field(&found, "x", PL_F32,
-                     csv->window ? PL_SHAPE(csv->window, csv->features)
-                                 : PL_SHAPE(csv->features));
-    if (csv->window && csv->kind == TARGET_VALUE && csv_windows_outputs(csv) > 1)
-        pl_dataset_field(&found, "y", PL_F32, PL_SHAPE(csv_windows_outputs(csv)));
-    else if (csv->kind != TARGET_NONE)
-        pl_dataset_field(&found, "y", csv->kind == TARGET_CLASS ? PL_I64 : PL_F32,
-                         (pl_shape_t){0});
-    if (csv->indexes)
-        pl_dataset_field(&found, "c", PL_I64, PL_SHAPE(csv->indexes));
-    for (int k = 0; k < csv->others.count; k++)
-        pl_dataset_field(&found, csv->others.name[k], PL_F32,
-                         csv->width[k] > 1 ? PL_SHAPE(csv->width[k]) : (pl_shape_t){0});
+    csv_describe(csv, &found);
     *info = found;
     return PL_OK;
 }

@@ -41,11 +41,6 @@ void propose_set(proposal_t *p, const char *path, json_t *value)
     p->run = NULL;
 }
 
-static bool ends_with(const char *path, const char *end)
-{
-    const size_t length = strlen(path), size = strlen(end);
-    return length > size && !strcasecmp(path + length - size, end);
-}
 
 const char *propose_name(const proposal_t *p, int column, char text[static 24])
 {
@@ -311,26 +306,6 @@ static int propose_arrays(proposal_t *p, const char *path, const char *target,
 
 /* ---- Other data ---- */
 
-static void propose_text(proposal_t *p, const char *path)
-{
-    const bool is_tokens = ends_with(path, ".bin");
-    propose_set(p, "data",
-                json_pack("{s:s, s:s, s:s, s:f, s:i}", "name", "text", "path", path,
-                          "vocabulary", is_tokens ? "numbers" : "char", "val_split", 0.1,
-                          "batch_size", 32));
-    propose_set(p, "module", json_pack("{s:s}", "name", "gpt"));
-    propose_set(p, "optimizer", json_pack("{s:s, s:f}", "name", "adamw", "lr", 0.001));
-    propose_set(p, "trainer.max_epochs", json_integer(1));
-    propose_reason(p, "data.name",
-                   is_tokens ? "Tokens, as nanoGPT and llm.c write them."
-                             : "A text: each character is a token.");
-    propose_reason(p, "module.name",
-                   is_tokens
-                       ? "A small language model."
-                       : "A small language model; paceline predict --prompt continues a "
-                         "text.");
-}
-
 char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
 {
     proposal_t p = {.run = json_object(),
@@ -348,7 +323,7 @@ char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
                             .skip_lines = -1}};
     struct stat status;
     int code = PL_OK;
-    char *text = NULL;
+    char *text = NULL, field[64];
     if (pl_require(path, "a path of data", err) != PL_OK)
         code = PL_EINVAL;
     else if (stat(path, &status) != 0)
@@ -356,7 +331,9 @@ char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
     else if (S_ISDIR(status.st_mode))
         code = propose_folder(&p, path, err);
     else if ((ends_with(path, ".txt") || ends_with(path, ".bin")) && !target)
-        propose_text(&p, path);
+        propose_text(&p, path, NULL);
+    else if (!target && propose_prose_field(path, field, sizeof field))
+        propose_text(&p, path, field);
     else if (ends_with(path, ".npy") || ends_with(path, ".npz"))
         code = propose_arrays(&p, path, target, err);
     else

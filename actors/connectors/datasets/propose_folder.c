@@ -1,8 +1,8 @@
 /* propose_folder.c - a run for a folder: which data it has, and what all files of classes
  * have in common
  *
- * The kind of the files decides: pictures or recordings in folders of classes, or the
- * files of MNIST. */
+ * The kind of the files decides: pictures, recordings or texts in folders of classes,
+ * texts without classes, or the files of MNIST. */
 #include <string.h>
 #include <sys/stat.h>
 
@@ -10,7 +10,8 @@
 #include "base/error.h"
 #include "base/json_path.h"
 
-enum { STEPS = 3000, FILES_MIN = 10 };
+/* Fewer texts in each folder are chapters or articles, and the folders no classes. */
+enum { STEPS = 3000, FILES_MIN = 10, CLASS_FILES = 4 };
 
 static bool is_there(const char *folder, const char *name, mode_t type)
 {
@@ -105,9 +106,12 @@ static int propose_files(proposal_t *p, const char *path, const pl_file_kind_t *
                        "%s has %lld %ss, too few to learn from and to validate on: at "
                        "least %d are needed",
                        root, (long long)folder.list.count, kind->what, FILES_MIN);
-    if (!code)
-        code = kind == &pl_sound_files ? propose_sounds(p, &folder, err)
-                                       : propose_pictures(p, &folder, err);
+    if (!code && kind == &pl_sound_files)
+        code = propose_sounds(p, &folder, err);
+    else if (!code && kind == &pl_picture_files)
+        code = propose_pictures(p, &folder, err);
+    else if (!code)
+        propose_text_classes(p, &folder);
     pl_files_release(&folder.list);
     pl_text_free(root);
     return code;
@@ -115,18 +119,48 @@ static int propose_files(proposal_t *p, const char *path, const pl_file_kind_t *
 
 /* ---- Folders ---- */
 
-/* The number of files of a kind in a folder and below it. */
-static int64_t count_files(const char *path, const pl_file_kind_t *kind)
+/* The number of files of a kind in a folder and below it, and of those that are not in a
+ * folder of it  [NULL]. */
+static int64_t count_files(const char *path, const pl_file_kind_t *kind, int64_t *direct)
 {
     const pl_file_source_t source = {.kind = kind,
                                      .path = path,
                                      .without_classes = true,
                                      .links = true};
+    const size_t length = strlen(path);
     pl_file_list_t list;
     pl_files_find(&source, &list, NULL);
     const int64_t count = list.count;
+    for (int64_t k = 0; direct && k < count; k++)
+        *direct += !strchr(list.path[k] + length + 1, '/');
     pl_files_release(&list);
     return count;
+}
+
+/* The kind of the files that are in folders of classes; NULL: they are texts without
+ * classes. */
+static const pl_file_kind_t *find_kind(const char *path)
+{
+    int64_t direct = 0;
+    const int64_t pictures = count_files(path, &pl_picture_files, NULL),
+                  sounds = count_files(path, &pl_sound_files, NULL);
+    if (pictures || sounds)
+        return sounds > pictures ? &pl_sound_files : &pl_picture_files;
+    const int64_t texts = count_files(path, &pl_text_files, &direct);
+    const pl_file_source_t source = {
+        .kind = &pl_text_files, .path = path, .links = true, .file = "", .label = ""};
+    pl_file_list_t list;
+    const int code = pl_files_find(&source, &list, NULL);
+    const int64_t classes = (int64_t)json_array_size(list.class_names);
+    const bool has_train = is_there(path, "train", S_IFDIR);
+    pl_files_release(&list);
+    if (texts == 0)
+        return &pl_picture_files;
+    return has_train
+                   || (!code && classes > 1 && texts >= CLASS_FILES * classes
+                       && direct * 10 <= texts)
+               ? &pl_text_files
+               : NULL;
 }
 
 static void propose_mnist(proposal_t *p, const char *path)
@@ -147,18 +181,18 @@ int propose_folder(proposal_t *p, const char *path, pl_error_t *err)
 {
     const bool is_idx = is_there(path, "train-images-idx3-ubyte", S_IFREG)
                         || is_there(path, "train-images-idx3-ubyte.gz", S_IFREG);
-    const pl_file_kind_t *kind = is_idx
-                                         || count_files(path, &pl_sound_files)
-                                                <= count_files(path, &pl_picture_files)
-                                     ? &pl_picture_files
-                                     : &pl_sound_files;
+    const pl_file_kind_t *kind = is_idx ? NULL : find_kind(path);
     if (is_idx)
         propose_mnist(p, path);
+    else if (!kind)
+        propose_text(p, path, NULL);
     else if (propose_files(p, path, kind, err) != PL_OK)
         return pl_error_prefix(err,
                                "%s is a folder without train-images-idx3-ubyte, so "
                                "it is read as %ss in folders of classes",
                                path, kind->what);
+    if (kind == &pl_text_files || (!kind && !is_idx))
+        return PL_OK;
     propose_set(p, "callbacks",
                 json_pack("[{s:s, s:s, s:b, s:b}]", "name", "model_checkpoint", "monitor",
                           "val_loss", "restore_best", true, "verbose", false));

@@ -2,6 +2,9 @@
 #ifndef PL_DATASETS_PROPOSE_PARTS_H
 #define PL_DATASETS_PROPOSE_PARTS_H
 
+#include <string.h>
+#include <strings.h>
+
 #include "actors/connectors/datasets/class_files.h"
 #include "actors/connectors/datasets/csv_parts.h"
 
@@ -29,6 +32,12 @@ typedef struct proposal {
     char *missing;                            /* "missing_values" with them  [as usual] */
     int target;
 } proposal_t;
+
+static inline bool ends_with(const char *path, const char *end)
+{
+    const size_t length = strlen(path), size = strlen(end);
+    return length > size && !strcasecmp(path + length - size, end);
+}
 
 /* The reason of a key, "section.key". */
 PL_PRINTF(3, 4)
@@ -81,5 +90,16 @@ void propose_class_folder(proposal_t *p, const class_folder_t *folder,
  * a file that cannot be read. */
 int propose_pictures(proposal_t *p, const class_folder_t *folder, pl_error_t *err);
 int propose_sounds(proposal_t *p, const class_folder_t *folder, pl_error_t *err);
+
+/* ---- propose_texts.c ---- */
+
+/* A language model for a text, a file of tokens, a folder of texts, or a field of JSON
+ * Lines  [none]. */
+void propose_text(proposal_t *p, const char *path, const char *field);
+/* Finds the field of JSON Lines that has long texts beside which there is nothing to
+ * predict; false: there is none, or the file cannot be read. */
+bool propose_prose_field(const char *path, char *field, size_t size);
+/* Texts by their words, in a folder of classes. */
+void propose_text_classes(proposal_t *p, const class_folder_t *folder);
 
 #endif

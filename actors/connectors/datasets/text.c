@@ -17,7 +17,7 @@
 typedef enum windows { WINDOWS_RANDOM, WINDOWS_CONSECUTIVE } windows_t;
 
 typedef struct text_dataset {
-    const char *path;
+    const char *path, *field, *separator;
     pl_token_kind_t vocabulary;
     windows_t windows;
     int64_t context, vocabulary_size, memory_mb;
@@ -28,7 +28,15 @@ typedef struct text_dataset {
 } text_dataset_t;
 
 static const pl_option_t text_options[] = {
-    PL_TEXT(text_dataset_t, path, NULL, NULL, "the file, plain or gzip"),
+    PL_TEXT(text_dataset_t, path, NULL, NULL,
+            "the file, plain, gzip or Zstandard; JSON Lines if it ends with .jsonl or "
+            ".ndjson; or a folder of such files, with the folders in it"),
+    PL_TEXT(text_dataset_t, field, "\"text\"", NULL,
+            "of JSON Lines: the field with the text of a document, such as \"text\" or "
+            "\"message.content\"; \"\": lines are plain text"),
+    PL_TEXT(text_dataset_t, separator, "\"\\u0003\"", NULL,
+            "what stands between two documents of a folder or of JSON Lines, a token of "
+            "its own; it is left out where the vocabulary of the training data lacks it"),
     PL_INT(text_dataset_t, context, "64", "1..", "tokens of a sample"),
     PL_WORD(text_dataset_t, vocabulary, "\"char\"", PL_TOKEN_KINDS,
             "what a token is; numbers: the file has tokens, as nanoGPT and llm.c write "
@@ -51,6 +59,8 @@ static int text_open(void *self, const pl_data_request_t *request, pl_data_info_
 {
     text_dataset_t *text = self;
     const pl_tokens_request_t file = {.path = text->path,
+                                      .field = text->field,
+                                      .separator = text->separator,
                                       .vocabulary = text->vocabulary,
                                       .context = text->context,
                                       .size = text->vocabulary_size,

@@ -38,20 +38,30 @@ static int tokens_encode(pl_tokens_t *tokens, const pl_vocabulary_t *vocabulary,
     return PL_OK;
 }
 
-static int tokens_take(pl_tokens_t *tokens, const pl_tokens_request_t *request,
-                       const pl_file_bytes_t *bytes, char **data_info, pl_error_t *err)
+/* The vocabulary of the training data, if it is known, or bytes.  NULL with PL_OK: the
+ * text decides. */
+static int known_vocabulary(const pl_tokens_request_t *request,
+                            pl_vocabulary_t **vocabulary, pl_error_t *err)
 {
-    /* The vocabulary of the training data, if it is known, or of this file. */
-    json_t *given = request->data_info ? pl_json_value(request->data_info,
-                                                       strlen(request->data_info), NULL)
-                                       : NULL;
+    const char *info = request->data_info;
+    json_t *given = info ? pl_json_value(info, strlen(info), NULL) : NULL;
     const json_t *known = json_object_get(given, "vocabulary");
-    pl_vocabulary_t *vocabulary =
-        json_is_string(known) ? pl_vocabulary_new(json_string_value(known), err)
-        : request->vocabulary == PL_TOKEN_BYTE
-            ? pl_vocabulary_new("", err)
-            : pl_vocabulary_of(bytes->data, bytes->size, request->path, err);
+    const char *text = json_is_string(known)                  ? json_string_value(known)
+                       : request->vocabulary == PL_TOKEN_BYTE ? ""
+                                                              : NULL;
+    pl_error_t why = {0};
+    *vocabulary = text ? pl_vocabulary_new(text, &why) : NULL;
     json_decref(given);
+    return text && !*vocabulary ? pl_fail(err, why.code, "%s", why.text) : PL_OK;
+}
+
+/* Makes tokens of a text; consumes the vocabulary  [of this text]. */
+static int tokens_take(pl_tokens_t *tokens, const pl_tokens_request_t *request,
+                       pl_vocabulary_t *vocabulary, const pl_file_bytes_t *bytes,
+                       char **data_info, pl_error_t *err)
+{
+    if (!vocabulary)
+        vocabulary = pl_vocabulary_of(bytes->data, bytes->size, request->path, err);
     if (!vocabulary)
         return err->code;
     tokens->dtype = pl_vocabulary_size(vocabulary) <= 256 ? PL_U8 : PL_I32;
@@ -195,18 +205,30 @@ int pl_tokens_load(pl_tokens_t *tokens, const pl_tokens_request_t *request,
             pl_tokens_release(&made);
         return code;
     }
-    code = pl_file_read(request->path, pl_file_limit(), &bytes, err);
+    pl_vocabulary_t *vocabulary;
+    const char *separator = request->separator ? request->separator : "";
+    code = known_vocabulary(request, &vocabulary, err);
     if (code != PL_OK)
         return code;
-    /* Removes the byte order mark of Windows programs and the CR of line ends. */
-    uint8_t *text = bytes.data;
-    size_t from = bytes.size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3) ? 3 : 0, to = 0;
-    for (; from < bytes.size; from++)
-        if (text[from] != '\r' || from + 1 == bytes.size || text[from + 1] != '\n')
-            text[to++] = text[from];
-    text[to] = '\0';
-    bytes.size = to;
-    code = tokens_take(&made, request, &bytes, data_info, &why);
+    int32_t *token = pl_alloc_array(strlen(separator) + 1, sizeof *token);
+    size_t count;
+    if (!token
+        || (vocabulary
+            && pl_vocabulary_encode(vocabulary, separator, strlen(separator), token,
+                                    &count, NULL)
+                   != PL_OK))
+        separator = "";
+    const pl_documents_t documents = {.path = request->path,
+                                      .field = request->field ? request->field : "",
+                                      .separator = separator,
+                                      .characters = request->vocabulary == PL_TOKEN_CHAR};
+    code = token ? pl_documents_read(&documents, &bytes, err) : pl_no_memory(err);
+    pl_free(token);
+    if (code != PL_OK) {
+        pl_vocabulary_free(vocabulary);
+        return code;
+    }
+    code = tokens_take(&made, request, vocabulary, &bytes, data_info, &why);
     pl_file_bytes_release(&bytes);
     if (code == PL_OK) {
         *tokens = made;

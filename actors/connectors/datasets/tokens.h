@@ -3,6 +3,7 @@
 #define PL_DATASETS_TOKENS_H
 
 #include "formats/array.h"
+#include "formats/stream.h"
 #include "paceline.h"
 
 /* What a token is: the words of the option "vocabulary". */
@@ -26,6 +27,10 @@ typedef struct pl_tokens {
 
 typedef struct pl_tokens_request {
     const char *path;
+    const char *field;                  /* of JSON Lines, with the texts  [lines as they
+                                           are] */
+    const char *separator;              /* between documents, where the vocabulary has its
+                                           characters  [none] */
     pl_token_kind_t vocabulary;
     int64_t context;                   /* tokens of a sample at most, for the data info */
     int64_t size;                      /* of the vocabulary, if tokens are numbers  [0: of
@@ -50,5 +55,21 @@ int pl_tokens_copy(const pl_tokens_t *tokens, int64_t from, int64_t count, int64
 
 /* The token at a place of tokens in memory. */
 int64_t pl_tokens_at(const pl_tokens_t *tokens, int64_t at);
+
+/* ---- documents.c ---- */
+
+typedef struct pl_documents {
+    const char *path;                   /* a file, or a folder of files of any depth */
+    const char *field;                  /* of JSON Lines, "message.content"; "": all files
+                                           are plain texts */
+    const char *separator;              /* behind each document but the last */
+    bool characters;                    /* texts have to be UTF-8 */
+} pl_documents_t;
+
+/* Reads all documents as one text, without byte order marks and the CR of line ends.  The
+ * caller releases *bytes.  PL_EFORMAT, PL_EIO, PL_ENOTFOUND name the file, and the line of
+ * JSON Lines. */
+int pl_documents_read(const pl_documents_t *documents, pl_file_bytes_t *bytes,
+                      pl_error_t *err);
 
 #endif
