@@ -18,7 +18,9 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 
 void pl_array_release(pl_array_t *array)
 {
-    if (array->in_file)
+    if (array->hdf5)
+        pl_hdf5_close(array->hdf5);
+    else if (array->in_file)
         close(array->fd);
     pl_file_bytes_release(&array->owned);
     *array = (pl_array_t){0};
@@ -206,6 +208,8 @@ int pl_array_read(const pl_array_t *array, const char *name, int64_t first, size
                    out, count);
         return PL_OK;
     }
+    if (array->hdf5)
+        return pl_hdf5_read(array, name, first, count, to, out, err);
     const uint64_t at = array->at + (uint64_t)first * raw->width;
     const bool plain = raw_is_plain(raw, array->dtype);
     if (plain && to == array->dtype)

@@ -25,7 +25,8 @@ typedef struct pl_array {
     bool in_file;                      /* the elements stay there, from `at` on */
     int fd;
     uint64_t at;
-    pl_raw_t raw;                                           /* elements in the file */
+    struct pl_hdf5 *hdf5;                      /* they are in a data set of HDF5  [not] */
+    pl_raw_t raw;                              /* elements in the file */
 } pl_array_t;
 
 void pl_array_release(pl_array_t *array);
@@ -128,5 +129,20 @@ int pl_npz_load(const char *path, const char *array, size_t limit, pl_array_t *f
  * if it is in C order; then its checksum is not compared  [SIZE_MAX: never]. */
 int pl_npz_open(const char *path, const char *array, size_t memory, pl_array_t *found,
                 pl_error_t *err);
+
+/* ---- Data sets in HDF5 files: hdf5.c ----
+ *
+ * Whole numbers and floats of up to 8 bytes, and h5py's bool; up to 6 axes. */
+
+/* Opens the data set of that name, "/images"; one of more than `memory` bytes stays in
+ * the file.  PL_ENOTFOUND: no such file or data set, or libhdf5 is not installed;
+ * PL_EUNSUPPORTED: other elements, such as compounds; PL_EFORMAT: damage. */
+int pl_hdf5_open(const char *path, const char *name, size_t memory, pl_array_t *array,
+                 pl_error_t *err);
+
+/* What pl_array_read() and pl_array_release() do with an array that stayed there. */
+int pl_hdf5_read(const pl_array_t *array, const char *name, int64_t first, size_t count,
+                 pl_dtype_t to, void *out, pl_error_t *err);
+void pl_hdf5_close(struct pl_hdf5 *h);
 
 #endif

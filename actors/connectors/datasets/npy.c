@@ -1,4 +1,4 @@
-/* npy.c - samples in NumPy's .npy files, and .npz archives of them
+/* npy.c - samples in NumPy's .npy files, .npz archives of them, and HDF5 files
  *
  * One file has x, one may have y, and others have further fields; the first axis of all
  * counts samples.  Types that graphs do not compute with are converted on reading: bytes
@@ -39,7 +39,7 @@ typedef struct npy {
 static const pl_option_t npy_options[] = {
     {"x", PL_OPTION_TEXT, offsetof(npy_t, x_path), NULL, NULL,
      ".npy file whose first axis is the samples, or an array of an archive, as "
-     "\"FILE.npz:NAME\""},
+     "\"FILE.npz:NAME\"; or a data set of HDF5, as \"FILE.h5:/NAME\""},
     {"y", PL_OPTION_TEXT, offsetof(npy_t, y_path), "\"\"", NULL,
      ".npy file of the targets, whose first axis is the samples; \"\": none"},
     {"offsets", PL_OPTION_TEXT, offsetof(npy_t, offsets_path), "\"\"", NULL,
@@ -57,10 +57,36 @@ static bool is_whole(pl_dtype_t dtype)
     return dtype == PL_U8 || dtype == PL_I32 || dtype == PL_I64;
 }
 
-/* Opens FILE.npy, or FILE.npz:NAME. */
+/* Opens FILE.h5:NAME; false: the path is no such one. */
+static bool hdf5_open(const char *path, size_t memory, pl_array_t *array, int *code,
+                      pl_error_t *err)
+{
+    static const char *const endings[] = {".h5", ".hdf5"};
+    for (size_t k = 0; k < sizeof endings / sizeof *endings; k++) {
+        const char *dot = strstr(path, endings[k]);
+        const char *end = dot ? dot + strlen(endings[k]) : NULL;
+        if (!dot || (*end && *end != ':'))
+            continue;
+        char *file = pl_text("%.*s", (int)(end - path), path);
+        *code = !file ? pl_no_memory(err)
+                : *end && end[1]
+                    ? pl_hdf5_open(file, end + 1, memory, array, err)
+                    : pl_fail(err, PL_EINVAL,
+                              "%s: name the data set in it, as in \"%s:/images\"", file,
+                              file);
+        pl_text_free(file);
+        return true;
+    }
+    return false;
+}
+
+/* Opens FILE.npy, FILE.npz:NAME or FILE.h5:NAME. */
 static int array_open(const char *path, size_t memory, pl_array_t *array, pl_error_t *err)
 {
     const char *dot = strstr(path, ".npz");
+    int found;
+    if (hdf5_open(path, memory, array, &found, err))
+        return found;
     if (!dot || (dot[4] && dot[4] != ':'))
         return pl_npy_open(path, memory, array, err);
     char *file = pl_text("%.*s", (int)(dot + 4 - path), path);
@@ -259,7 +285,7 @@ static void npy_close(void *self)
 
 const pl_dataset_ops_t pl_npy_dataset = {
     .name = "npy",
-    .help = "samples in NumPy .npy and .npz files",
+    .help = "samples in NumPy .npy and .npz files, and in HDF5 files",
     .size = sizeof(npy_t),
     .options = npy_options,
     .open = npy_open,

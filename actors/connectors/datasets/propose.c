@@ -41,7 +41,6 @@ void propose_set(proposal_t *p, const char *path, json_t *value)
     p->run = NULL;
 }
 
-
 const char *propose_name(const proposal_t *p, int column, char text[static 24])
 {
     const char *name = p->csv.table.name ? p->csv.table.name[column] : "";
@@ -238,6 +237,9 @@ static int find_array(const char *data, const char *given, const char *const usu
         if (ends_with(data, ".npz")) {
             *path = pl_text("%s:%s", data, name);
             code = pl_npz_load(data, name, pl_file_limit(), array, err);
+        } else if (ends_with(data, ".h5") || ends_with(data, ".hdf5")) {
+            *path = pl_text("%s:%s", data, name);
+            code = pl_hdf5_open(data, name, 1 << 27, array, err);
         } else {
             *path = pl_text("%.*s%s%s", *name == '/' ? 0 : folder, data, name,
                             ends_with(name, ".npy") ? "" : ".npy");
@@ -258,7 +260,7 @@ static int propose_arrays(proposal_t *p, const char *path, const char *target,
                                             "labels", "target", NULL};
     pl_array_t x = {0}, y = {0};
     char *x_path = NULL, *y_path = NULL;
-    const bool is_archive = ends_with(path, ".npz");
+    const bool is_archive = !ends_with(path, ".npy");
     const char *slash = strrchr(path, '/');
     int code = find_array(path,
                           is_archive ? NULL
@@ -280,7 +282,9 @@ static int propose_arrays(proposal_t *p, const char *path, const char *target,
         propose_set(p, "data",
                     json_pack("{s:s, s:s, s:s}", "name", "npy", "x", x_path, "y",
                               y_path));
-        propose_reason(p, "data.name", "Arrays of NumPy with %lld samples.", samples);
+        propose_reason(p, "data.name", "%s with %lld samples.",
+                       ends_with(path, "5") ? "Data sets of HDF5" : "Arrays of NumPy",
+                       samples);
         propose_reason(p, "data.y",
                        whole
                            ? "The target has whole numbers, so they are classes; floats "
@@ -334,7 +338,8 @@ char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
         propose_text(&p, path, NULL);
     else if (!target && propose_prose_field(path, field, sizeof field))
         propose_text(&p, path, field);
-    else if (ends_with(path, ".npy") || ends_with(path, ".npz"))
+    else if (ends_with(path, ".npy") || ends_with(path, ".npz") || ends_with(path, ".h5")
+             || ends_with(path, ".hdf5"))
         code = propose_arrays(&p, path, target, err);
     else
         code = propose_table(&p, target, err);
