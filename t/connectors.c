@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "actors/connectors/connectors.h"
 #include "actors/connectors/datasets/datasets.h"
@@ -404,6 +405,28 @@ static asked_t *open_knowing(pl_stage_t stage)
 {
     const pl_open_data_t fields = {.stage = stage, .partitions = 1, .data_info = KNOWN};
     return queen_call(data, PL_MESSAGE_open_data, &fields);
+}
+
+/* Files that are no pictures cannot be decoded, which reading of a batch reports. */
+static void a_stratified_split_of_files_reads_no_file(void)
+{
+    char text[4400], name[64];
+    snprintf(text, sizeof text, "%s/kinds", tap_folder());
+    mkdir(text, 0700);
+    for (int k = 0; k < 8; k++) {
+        snprintf(text, sizeof text, "%s/kinds/%s", tap_folder(), k % 2 ? "a" : "b");
+        mkdir(text, 0700);
+        snprintf(name, sizeof name, "kinds/%s/%d.png", k % 2 ? "a" : "b", k);
+        file_put_text(name, "no picture");
+    }
+    snprintf(text, sizeof text,
+             "{\"name\": \"pictures\", \"path\": \"%s/kinds\", \"stages\": "
+             "[\"random_resized_crop 4\"], \"val_split\": 0.5, \"stratify\": true}",
+             tap_folder());
+    start(text);
+    asked_t *opened = open_data(PL_TRAIN);
+    is_int(opened->error.code, PL_OK, "the classes are known: %s", opened->error.text);
+    queen_close();
 }
 
 static void data_sets_get_the_info_of_the_training_data(void)
@@ -908,6 +931,7 @@ int main(void)
                                                    {"dataset", &halves},
                                                    {"dataset", &pl_csv_dataset},
                                                    {"dataset", &pl_npy_dataset},
+                                                   {"dataset", &pl_pictures_dataset},
                                                    {"dataset", &pl_idx_dataset},
                                                    {"dataset", &wide_dataset},
                                                    PL_REGISTRATIONS_END};
@@ -925,6 +949,7 @@ int main(void)
     run(validation_data_may_be_missing);
     run(data_to_predict_comes_in_order);
     run(data_info_comes_with_the_signature);
+    run(a_stratified_split_of_files_reads_no_file);
     run(data_sets_get_the_info_of_the_training_data);
     run(test_data_is_the_default_of_predictions);
     run(a_stratified_split_is_the_same_for_any_number_of_ranks);

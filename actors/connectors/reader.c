@@ -208,6 +208,11 @@ static int targets_read(pl_dataset_t *dataset, pl_error_t *err)
                        "for each sample; remove it, or make the targets classes");
     dataset->target = pl_alloc_array((size_t)info->samples, sizeof *dataset->target);
     int code = dataset->target ? PL_OK : pl_no_memory(err);
+    const int64_t *labels = pl_dataset_labels(ops, dataset->component.self);
+    if (code == PL_OK && labels) {
+        memcpy(dataset->target, labels, (size_t)info->samples * sizeof *labels);
+        return PL_OK;
+    }
     for (int k = 0; k < info->field_count && code == PL_OK; k++) {
         const int64_t elements = elements_of(&info->field[k], dataset->longest);
         field[k] = pl_alloc_array(TARGETS_AT_ONCE * (size_t)elements, sizeof(int64_t));

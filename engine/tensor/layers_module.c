@@ -128,13 +128,6 @@ bool pl_layer_at(int k, pl_form_t *form)
     return true;
 }
 
-static bool is_along_space(const char *name)
-{
-    return !strcmp(name, "kernel") || !strcmp(name, "stride") || !strcmp(name, "padding")
-           || !strcmp(name, "dilation") || !strcmp(name, "output_padding")
-           || !strcmp(name, "output");
-}
-
 /* Reads "3x5" into sizes; "3" is the same along all axes, a padding of 0 is PL_UNPADDED,
  * and a stride of 0 the usual one. */
 static int sizes_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
@@ -161,24 +154,13 @@ static int sizes_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
     return PL_OK;
 }
 
-/* All arguments but those that are real numbers. */
-static bool is_whole(const char *name)
-{
-    static const char *const real[] = {"p",         "dropout", "momentum", "epsilon",
-                                       "deviation", "value",   "f",        "h"};
-    for (size_t k = 0; k < sizeof real / sizeof *real; k++)
-        if (!strcmp(name, real[k]))
-            return false;
-    return true;
-}
-
 static int argument_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
                          const char *name, const char *text, double *value,
                          int64_t sizes[PL_SPACE])
 {
     char *end;
     *value = strtod(text, &end);
-    if (is_along_space(name))
+    if (pl_layer_is_along_space(name))
         return sizes_read(b, layer, name, text, sizes);
     if (!strcmp(name, "units") && !strcmp(text, "auto")) {
         *value = 0;
@@ -194,7 +176,7 @@ static int argument_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
     if (is_size)
         return pl_layer_fail(b, "%s takes %s of at least 1, not %s", layer->name, name,
                              text);
-    if (is_whole(name) && *value != trunc(*value))
+    if (pl_layer_is_whole(name) && *value != trunc(*value))
         return pl_layer_fail(b, "%s takes a whole number for %s, not %s", layer->name,
                              name, text);
     return !strcmp(name, "axis") && *value == 0

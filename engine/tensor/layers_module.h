@@ -56,6 +56,11 @@ typedef struct pl_layer_rule {
 extern const pl_layer_rule_t pl_layer_table[];
 extern const int pl_layer_count;
 
+/* An argument that is a size along axes of space; one that is a whole number, as all are
+ * but for probabilities and the like. */
+bool pl_layer_is_along_space(const char *name);
+bool pl_layer_is_whole(const char *name);
+
 /* The error of a layer; returns PL_EINVAL. */
 int pl_layer_fail(pl_layer_builder_t *b, const char *format, ...) PL_PRINTF(2, 3);
 

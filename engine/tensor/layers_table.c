@@ -509,3 +509,20 @@ const pl_layer_rule_t pl_layer_table[] = {
 #include "tensor/elementwise.def"
 };
 const int pl_layer_count = sizeof pl_layer_table / sizeof *pl_layer_table;
+
+bool pl_layer_is_along_space(const char *name)
+{
+    return !strcmp(name, "kernel") || !strcmp(name, "stride") || !strcmp(name, "padding")
+           || !strcmp(name, "dilation") || !strcmp(name, "output_padding")
+           || !strcmp(name, "output");
+}
+
+bool pl_layer_is_whole(const char *name)
+{
+    static const char *const real[] = {"p",         "dropout", "momentum", "epsilon",
+                                       "deviation", "value",   "f",        "h"};
+    for (size_t k = 0; k < sizeof real / sizeof *real; k++)
+        if (!strcmp(name, real[k]))
+            return false;
+    return true;
+}

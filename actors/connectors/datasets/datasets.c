@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "actors/connectors/datasets/class_files.h"
 #include "base/alloc.h"
 #include "base/json_text.h"
 #include "base/log.h"
@@ -17,6 +18,12 @@ int pl_dataset_check(const char *what, const pl_read_request_t *request, int64_t
             return pl_fail(err, PL_EINVAL, "%s: there is no sample %lld of %lld", what,
                            (long long)request->index[i], (long long)samples);
     return PL_OK;
+}
+
+const int64_t *pl_dataset_labels(const pl_dataset_ops_t *ops, const void *self)
+{
+    const bool has_files = ops == &pl_pictures_dataset || ops == &pl_sounds_dataset;
+    return has_files ? ((const pl_class_files_t *)self)->list.label : NULL;
 }
 
 void pl_dataset_field(pl_data_info_t *info, const char *name, pl_dtype_t dtype,

@@ -33,6 +33,10 @@ int pl_dataset_check(const char *what, const pl_read_request_t *request, int64_t
  * to the log of how much was read; the first one is due after ten seconds. */
 bool pl_dataset_progress(void);
 
+/* The classes of all samples, where a built-in data set knows them without reading any;
+ * NULL: it does not.  Borrowed from the open data set. */
+const int64_t *pl_dataset_labels(const pl_dataset_ops_t *ops, const void *self);
+
 /* Adds a field to *info, which must have fewer than PL_FIELDS. */
 void pl_dataset_field(pl_data_info_t *info, const char *name, pl_dtype_t dtype,
                       pl_shape_t shape);

@@ -18,7 +18,7 @@ typedef struct look {
     double seconds;                                   /* median of the lengths */
     int rate;                                         /* the highest, frames per second */
     int looked, damaged;                              /* recordings */
-} look_t;
+} recordings_look_t;
 
 static int by_number(const void *a, const void *b)
 {
@@ -27,12 +27,12 @@ static int by_number(const void *a, const void *b)
 }
 
 /* Looks at recordings at even distances.  PL_EFORMAT: all of them are damaged. */
-static int look_at_sounds(const pl_file_list_t *list, look_t *look, pl_error_t *err)
+static int look_at_sounds(const pl_file_list_t *list, recordings_look_t *look, pl_error_t *err)
 {
     const int count = list->count < LOOKED_AT ? (int)list->count : LOOKED_AT;
     double length[LOOKED_AT];
     int good = 0, code = PL_OK;
-    *look = (look_t){.looked = count};
+    *look = (recordings_look_t){.looked = count};
     for (int k = 0; k < count; k++) {
         pl_sound_header_t header;
         code = pl_sound_look(list->path[list->count * k / count], &header, err);
@@ -73,7 +73,7 @@ static json_t *propose_layers(void)
 
 int propose_sounds(proposal_t *p, const class_folder_t *folder, pl_error_t *err)
 {
-    look_t look;
+    recordings_look_t look;
     int n_fft = 16;
     const int code = look_at_sounds(&folder->list, &look, err);
     if (code)
