@@ -76,6 +76,27 @@ static pl_metric_t spread_of(pl_graph_t *g, pl_node_t values)
     return pl_custom_metric(g, "spread", 2, states, 4);
 }
 
+/* ---- another, of two numbers alone: the mean ---- */
+
+static int share_result(const pl_gathered_t *state, int states, double parameter,
+                        double *value, pl_error_t *err)
+{
+    (void)states, (void)parameter, (void)err;
+    *value = *state[0].value / *state[1].value;
+    return PL_OK;
+}
+
+static const pl_metric_ops_t share = {.name = "share", .result = share_result};
+
+static pl_metric_t share_of(pl_graph_t *g, pl_node_t values)
+{
+    const pl_metric_state_t states[] = {
+        {pl_sum(g, values, NULL, 0, false), PL_COMBINE_SUM},
+        {pl_scalar(g, (double)pl_dim(g, values, 0)), PL_COMBINE_SUM},
+    };
+    return pl_custom_metric(g, "share", 0, states, 2);
+}
+
 /* ---- runs ---- */
 
 static void gathers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
@@ -101,6 +122,7 @@ static void gathers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
         {"rouge_l", pl_rouge_l(g, said, text, 0)},
         {"wer", pl_word_error_rate(g, said, text, 0)},
         {"spread", spread_of(g, value)},
+        {"share", share_of(g, value)},
     };
     for (size_t k = 0; k < sizeof all / sizeof *all; k++)
         pl_log(g, all[k].name, all[k].metric, PL_ON_EPOCH);
@@ -117,6 +139,7 @@ static void check_run(const char *accelerator, const char *trainer)
     const char *name;
     const json_t *want;
     float least = x[0], most = x[0];
+    double sum = 0;
     rig_t *rig = rig_new(.accelerator = accelerator, .module = "\"gathers\"",
                          .trainer = trainer,
                          .dataset = "{\"train\": " MEMORY ", \"val\": " MEMORY
@@ -132,9 +155,12 @@ static void check_run(const char *accelerator, const char *trainer)
         ok(!strstr(result->metrics, full), "training does not log it");
     }
     for (int k = 0; k < SAMPLES; k++) {
+        sum += x[k];
         least = x[k] < least ? x[k] : least;
         most = x[k] > most ? x[k] : most;
     }
+    is_near(rig_metric(result, "val_share"), sum / SAMPLES, 1e-6,
+            "so is one of two numbers");
     is_near(rig_metric(result, "val_spread"),
             2 * ((double)most - (double)least) / SAMPLES, 1e-6,
             "a metric of the program has all states");
@@ -241,6 +267,7 @@ int main(void)
 {
     static const pl_registration_t components[] = {{"module", &gathers},
                                                    {"metric", &spread},
+                                                   {"metric", &share},
                                                    PL_REGISTRATIONS_END};
     rig_init(components);
     json_t *all = json_load_file(file_of_tests("data/metrics.json"), 0, NULL);

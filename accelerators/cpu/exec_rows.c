@@ -523,7 +523,7 @@ static int run_ctc(const pl_exec_op_t *s, const pl_exec_context_t *f, pl_error_t
         job.scratch = (float *)f->scratch;
     } else {
         job.losses = pl_out(s, f, 0);
-        job.alphas = pl_out(s, f, 1);
+        job.alphas = pl_out(s, f, 1) ? pl_out(s, f, 1) : (float *)f->scratch;
     }
     pl_parallel_run(f->pool, threads_for(f, s->size[0] * job.steps * job.labels * 16),
                     s->size[0], 1, grad ? f->kernels->ctc_grad : f->kernels->ctc, &job);
@@ -539,8 +539,9 @@ static int prepare_ctc(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
         s->size[k] = x.dim[k];
     s->size[3] = pl_exec_op_in(b, s, grad + 1).dim[1];
     s->dtype = PL_I32;
-    s->scratch = grad ? (size_t)(s->size[0] * 2 * (2 * s->size[3] + 1)) * sizeof(float)
-                      : 0;
+    /* Without a gradient the alphas are no value of the graph. */
+    const int64_t alphas = s->size[0] * (grad ? 2 : s->size[1]) * (2 * s->size[3] + 1);
+    s->scratch = (size_t)alphas * sizeof(float);
     s->run = run_ctc;
     return PL_OK;
 }

@@ -28,7 +28,8 @@ typedef struct fetch {
     bool is_metric;
     int32_t value, weight;
     size_t bytes;
-    int64_t sums;                                      /* of a metric; a pair has 2 */
+    bool is_pair;                                      /* a metric of value and weight */
+    int64_t sums;                                      /* of a metric */
     int ready;                                         /* calls after which it is final */
 } fetch_t;
 
@@ -254,6 +255,7 @@ static int fill_plan(cpu_compiler_t *c, pl_error_t *err)
                                            .value = fetch->value,
                                            .weight = fetch->weight,
                                            .bytes = p->buffer[fetch->value].bytes,
+                                           .is_pair = fetch->metric < PL_METRIC_R2,
                                            .sums = fetch->sums,
                                            .ready = value > weight ? value : weight};
     }
@@ -412,7 +414,7 @@ static void store_fetches(const pl_plan_t *plan, pl_replay_t *replay, int calls)
             continue;
         if (output)
             memcpy(output, value, f->bytes);
-        if (metric && f->sums == 2) {
+        if (metric && f->is_pair) {
             metric[0] = (double)*value;
             metric[1] = (double)*(const float *)plan->at[f->weight];
             continue;

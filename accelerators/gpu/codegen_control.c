@@ -158,7 +158,7 @@ static void print_sums(gpu_codegen_t *t, int *next, int64_t *at, int before)
                                          .offset = GPU_RECORD_SUMS
                                                    + (size_t)*at * sizeof(double)},
                          "double", true);
-        if (f->sums == 2) {
+        if (f->metric < PL_METRIC_R2) {
             gpu_print(t, "    if (THREAD == 0) {\n        a%d[0] = (double)%s;\n", to,
                       number_of(t, f->value, text));
             gpu_print(t, "        a%d[1] = (double)%s;\n    }\n", to,

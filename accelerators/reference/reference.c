@@ -201,7 +201,7 @@ static void store_fetches(interpreter_t *in)
         if (f->kind == PL_FETCH_METRIC) {
             double *metric = in->replay->metrics ? in->replay->metrics[0] + metrics
                                                  : NULL;
-            if (metric && value && f->sums != 2)
+            if (metric && value && f->metric >= PL_METRIC_R2)
                 memcpy(metric, value, (size_t)f->sums * sizeof *metric);
             else if (metric && value && in->value[f->weight]) {
                 metric[0] = value[0];
