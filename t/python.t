@@ -2,19 +2,33 @@
 # python.t - tests of the package for Python: its own sentences, and the example
 . "$(dirname "$0")/tap.sh"
 
-the_package_works() {
-    local cc line
-    read -ra cc <<<"${CC:-cc}"
-    if ! command -v "${cc[0]}" >/dev/null; then
-        skip "no C compiler here"
-        return
-    fi
-    try "$python" "$srcdir/t/python_package.py" "$srcdir/engine" "${CC:-cc}" "$folder" "$paceline"
+# sentences PROGRAM ARGUMENTS... - those of a program in Python
+sentences() {
+    local line
+    try "$python" "$srcdir/t/$1.py" "${@:2}"
     while read -r line; do
         ok "${line#*- }" test "${line%% *}" = ok
     done < <(grep -E '^(not )?ok' <<<"$out")
     is "$status$err" 0 "it ends well"
     like "$out" '^1\.\.[1-9]' "after all of them"
+}
+
+the_package_works() {
+    local cc
+    read -ra cc <<<"${CC:-cc}"
+    if ! command -v "${cc[0]}" >/dev/null; then
+        skip "no C compiler here"
+        return
+    fi
+    sentences python_package "$srcdir/engine" "${CC:-cc}" "$folder" "$paceline"
+}
+
+graphs_have_all_that_c_has() {
+    sentences python_graph "$folder"
+}
+
+samples_are_read_while_a_run_trains() {
+    sentences python_streams "$folder"
 }
 
 the_example_trains() {
@@ -42,6 +56,8 @@ else
     export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$builddir/python-package
     export PACELINE_LIBRARY=$builddir/.libs/libpaceline.so PACELINE_PLUGIN_PATH=$builddir/examples/.libs
     run the_package_works trains
+    run graphs_have_all_that_c_has trains
+    run samples_are_read_while_a_run_trains trains
     run the_example_trains trains
     run the_notebook_runs trains
 fi

@@ -38,10 +38,12 @@ static void in_c(pl_graph_t *g)
     x = pl_sum(g, x, (int[]){0, 1}, 2, false);
     pl_log(g, "norm", pl_pair(x, pl_scalar(g, 1)), PL_ON_EPOCH);
     x = pl_reshape(g, pl_input(g, "x"), pl_shape(3, -1, 8, 24));
-    x = pl_lstm(g, "rnn", x, 5, &(pl_recurrent_options_t){.bidirectional = true}, NULL,
-                NULL);
+    pl_node_t h, c;
+    x = pl_lstm(g, "rnn", x, 5, &(pl_recurrent_options_t){.bidirectional = true}, &h, &c);
     x = pl_sum(g, x, (int[]){0, 1, 2}, 3, false);
     pl_log(g, "steps", pl_pair(x, pl_scalar(g, 1)), PL_ON_EPOCH);
+    x = pl_sum(g, pl_sub(g, h, c), (int[]){0, 1, 2}, 3, false);
+    pl_log(g, "states", pl_pair(x, pl_scalar(g, 1)), PL_ON_EPOCH);
 }
 
 static const char *const recorded =
@@ -63,10 +65,14 @@ static const char *const recorded =
     "['pair',{'sum':21,'weight':22}],"
     "['log',{'name':'norm','metric':23,'when':'on_epoch'}],['input',{'name':'x'}],"
     "['reshape',{'x':25,'shape':[-1,8,24]}],"
-    "['lstm',{'name':'rnn','x':26,'hidden':5,'bidirectional':true}],"
+    "['lstm',{'name':'rnn','x':26,'hidden':5,'bidirectional':true,'results':true}],"
     "['sum',{'x':27,'axes':[0,1,2],'keep':false}],['scalar',{'value':1}],"
     "['pair',{'sum':28,'weight':29}],"
-    "['log',{'name':'steps','metric':30,'when':'on_epoch'}]]";
+    "['log',{'name':'steps','metric':30,'when':'on_epoch'}],"
+    "['result',{'of':27,'number':1}],['result',{'of':27,'number':2}],"
+    "['sub',{'x':32,'y':33}],['sum',{'x':34,'axes':[0,1,2],'keep':false}],"
+    "['scalar',{'value':1}],['pair',{'sum':35,'weight':36}],"
+    "['log',{'name':'states','metric':37,'when':'on_epoch'}]]";
 
 /* JSON from a text with ' in place of ". */
 static json_t *parsed(const char *quoted)
@@ -183,6 +189,20 @@ static void mistakes_name_their_call(void)
         {"[['input',{'name':'x'}],['adaptive_max_pool',{'x':0,'size':[1,1,1,1]}]]",
          "adaptive_max_pool: size takes at most 3 numbers, not 4$"},
         {"[['input',{'name':'x'}],['matmul',{'x':0}]]", "it has no argument \"x\""},
+        {"[['input',{'name':'x'}],['sort',{'x':0,'axis':1,'descending':false}],"
+         "['result',{'of':1,'number':1}]]",
+         "result: call 1 has 0 further results"},
+        {"[['input',{'name':'x'}],"
+         "['sort',{'x':0,'axis':1,'descending':false,'results':true}],"
+         "['result',{'of':1,'number':2}]]",
+         "result: call 1 has 1 further results: number 2 is none"},
+        {"[['input',{'name':'x'}],"
+         "['custom_metric',{'name':'m','parameter':0,'states':[[0,'mean']]}]]",
+         "custom_metric: states takes states"},
+        {"[['custom_metric',{'name':'m','parameter':0,'states':[[0,'sum']]}]]",
+         "states takes a node: the number of an earlier call, below 0"},
+        {"[['custom_metric',{'name':'m','parameter':0,'states':3}]]",
+         "states takes a list of at most 4 states"},
         {"[['input',{'name':'z'},'a.py:1']]", "^a.py:1: input: .*z"},
         {"[['scope',{'name':'a'}]]", "without pl_scope_end"},
     };

@@ -4,8 +4,8 @@
 #     awk -v to=python -f interface.awk paceline.h      structs, functions and methods for the package in python/
 #
 # A graph function takes a pl_graph_t, or makes a metric of nodes, and all its types are known below; a function with
-# another type is left out, and further results are not asked for.  The members of its struct of options are arguments by
-# name.
+# another type is left out.  Further results, such as h_n of a GRU, are made where the argument "results" asks for them,
+# and named by a call "result".  The members of its struct of options are arguments by name.
 
 BEGIN {
     split("g.flatten.from_axis=1 log.when=\"on_epoch\" max_pool2d.stride=0 max_pool2d.padding=0 var.correction=1 " \
@@ -29,7 +29,7 @@ BEGIN {
     hint["int"] = "int"; hint["i64"] = "int"; hint["real"] = "float"; hint["bool"] = "bool"; hint["node"] = "Value"
     hint["shape"] = "Sequence[int]"; hint["init"] = "Init"; hint["metric"] = "Metric"; hint["text"] = "str"
     hint["word"] = "str"; hint["ints"] = "Ints"; hint["i64s"] = "Ints"; hint["reals"] = "Sequence[float]"
-    hint["nodes"] = "Sequence[Value]"
+    hint["nodes"] = "Sequence[Value]"; hint["states"] = "Sequence[Any]"
     reserved = " from in is as if with lambda not and or pass "
 }
 
@@ -305,6 +305,7 @@ function take_function(name,    list, count, k, m, base, after, kind) {
     arguments = 0
     called = ""
     counted_options = 0
+    further = 0
     if (function_section[name] != "Graphs" || name ~ /^pl_(graph_fail|shape|shape_of|dim|has_input)$/)
         return 0
     base = result[name] in alias ? alias[result[name]] : result[name]
@@ -316,7 +317,7 @@ function take_function(name,    list, count, k, m, base, after, kind) {
         split(k < count ? list[k + 1] : "||", after, "|")
         base = m[1] in alias ? alias[m[1]] : m[1]
         called = called (called == "" ? "" : ", ")
-        kind = base == "pl_node_t" ? "nodes" : base == "int" ? "ints" : base == "int64_t" ? "i64s" \
+        kind = base == "pl_node_t" ? "nodes" : base == "pl_metric_state_t" ? "states" : base == "int" ? "ints" : base == "int64_t" ? "i64s" \
             : base == "double" ? "reals" : ""
         if (base == "pl_graph_t") {
             called = called "calls_->g"
@@ -346,10 +347,12 @@ function take_function(name,    list, count, k, m, base, after, kind) {
             if (!take_options(base, m[3])) return 0
             called = called "&" m[3]
         } else if (m[2] == "*" && m[4] == "" && base == "pl_node_t" && after[1] != "int") {
-            called = called "NULL"
+            called = called "further[" further++ "]"
         } else
             return 0
     }
+    if (further)
+        add_argument("bool", "results", 0, "bool", "results", "")
     return 1
 }
 
@@ -372,7 +375,7 @@ function write_call(name,    short, k, list, a, place, local, first) {
         if (kind == "text")
             printf "%s%s = pl_recorded_text(%s);\n", place ~ /\./ ? "    " : "    const char *", place,
                 substr(list, 1, length(list) - 2)
-        else if (kind == "nodes" || argument_extra[k] ~ /^(counted|ranked)$/) {
+        else if (kind ~ /^(nodes|states)$/ || argument_extra[k] ~ /^(counted|ranked)$/) {
             printf "    size_t %s_count = 0;\n", place
             printf "    %s *%s = pl_recorded_%s(%s&%s_count);\n", argument_type[k], place, kind, list, place
             if (argument_extra[k] == "ranked")
@@ -399,6 +402,11 @@ function write_call(name,    short, k, list, a, place, local, first) {
         }
     }
     print "    if (!pl_recorded_is_ready(calls_))\n        return;"
+    if (further) {
+        printf "    pl_node_t *further[%d] = {NULL};\n", further
+        printf "    for (int at_ = 0; results && at_ < %d; at_++)\n", further
+        print "        further[at_] = &calls_->result.further[calls_->result.further_count++];"
+    }
     if (result[name] == "void")
         printf "    %s(%s);\n", name, called
     else
@@ -434,6 +442,7 @@ function write_record(    k, m, name, list, count, kind, row) {
         kind = result[name] == "void" ? "NOTHING" : result[name] == "pl_node_t" ? "NODE" : "METRIC"
         table = table "    {\"" substr(name, 4) "\", PL_RECORDED_" kind ", call_" substr(name, 4) ", {" row "NULL}},\n"
     }
+    table = table "    {\"result\", PL_RECORDED_NODE, call_result, {\"@of\", \"number\", NULL}},\n"
     printf "static const pl_recorded_function_t recorded_functions[] = {\n%s};\n", table
     print "\nstatic void init_read(pl_recorded_t *calls_, const char *rule, const double *a, size_t count, pl_init_rule_t *init)\n{"
     for (k = 1; k <= functions; k++) {
@@ -523,9 +532,12 @@ function write_method(name, as,    k, text, calls, a, type, has_star, key, value
         calls = calls ", " (a == safe(a) ? a "=" value : "**{\"" a "\": " value "}")
     }
     printf "    def %s(self%s) -> %s:\n", safe(as), text,
-        result[name] == "void" ? "None" : result[name] == "pl_node_t" ? "Node" : "Metric"
+        result[name] == "void" ? "None" : further ? "Any" : result[name] == "pl_node_t" ? "Node" : "Metric"
     write_doc(name, "        ")
-    printf "        %sself._call(\"%s\"%s)\n\n", result[name] == "void" ? "" : "return ", substr(name, 4), calls
+    calls = "self._call(\"" substr(name, 4) "\"" calls ")"
+    if (further)                                            # results=True: a tuple with them
+        calls = "self._results(" calls ", results and " further ")"
+    printf "        %s%s\n\n", result[name] == "void" ? "" : "return ", calls
 }
 
 function write_doc(name, indent,    text, part, count, k, line) {
@@ -586,6 +598,7 @@ function write_python(    k, name, m, list, count) {
     print "    def _call(self, function: str, **arguments: Any) -> Any:\n        raise NotImplementedError\n"
     print "    def _value(self, x: Optional[Value]) -> Any:\n        raise NotImplementedError\n"
     print "    def _values(self, x: Sequence[Value]) -> Any:\n        raise NotImplementedError\n"
+    print "    def _results(self, first: Any, further: Any) -> Any:\n        raise NotImplementedError\n"
     for (k = 1; k <= functions; k++) {
         name = function_name[k]
         if (!take_function(name) || (name "_with") in parameters) continue

@@ -17,6 +17,24 @@
 static void init_read(pl_recorded_t *r, const char *rule, const double *a, size_t count,
                       pl_init_rule_t *init);
 
+/* A further result of an earlier call, which asked for it by "results". */
+static void call_result(pl_recorded_t *r)
+{
+    int of = 0, number = 0;
+    pl_node_t node;
+    const bool is_given = pl_recorded_node(r, "of", true, &node)
+                          && pl_recorded_int(r, "of", true, &of)
+                          && pl_recorded_int(r, "number", true, &number);
+    if (!is_given || !r->g)
+        return;
+    const pl_recorded_value_t *value = &r->value[of];
+    if (number < 1 || number > value->further_count)
+        pl_recorded_fail(r, "call %d has %d further results: number %d is none of them",
+                         of, value->further_count, number);
+    else
+        r->result.node = value->further[number - 1];
+}
+
 #include "engine/tensor/record_functions.inc"
 
 enum { FUNCTIONS = sizeof recorded_functions / sizeof *recorded_functions };

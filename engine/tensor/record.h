@@ -25,6 +25,8 @@ typedef struct pl_recorded_value {
     bool is_skipped;                         /* no output of a prediction depends on it */
     pl_node_t node;
     pl_metric_t metric;
+    int further_count;                       /* that the call asked for */
+    pl_node_t further[2];                    /* results, such as h_n and c_n of an LSTM */
 } pl_recorded_value_t;
 
 #define PL_RECORDED_HELD 4
@@ -74,6 +76,9 @@ bool pl_recorded_metric(pl_recorded_t *r, const char *name, bool required,
                         pl_metric_t *value);
 bool pl_recorded_shape(pl_recorded_t *r, const char *name, bool required,
                        pl_shape_t *value);
+/* The states of a metric: [[3, "sum"], [5, "gather"]]; one to PL_METRIC_STATES. */
+pl_metric_state_t *pl_recorded_states(pl_recorded_t *r, const char *name, bool required,
+                                      size_t *count);
 /* {"normal": [0.02]} */
 bool pl_recorded_init(pl_recorded_t *r, const char *name, bool required,
                       pl_init_rule_t *value);

@@ -243,6 +243,36 @@ pl_node_t *pl_recorded_nodes(pl_recorded_t *r, const char *name, bool required,
     return array;
 }
 
+pl_metric_state_t *pl_recorded_states(pl_recorded_t *r, const char *name, bool required,
+                                      size_t *count)
+{
+    static const char *const words[] = {"sum", "max", "min", "gather"};
+    const json_t *list;
+    pl_metric_state_t *array = list_hold(r, name, required, sizeof *array, &list, count);
+    pl_recorded_value_t value;
+    if (array && (!json_is_array(list) || *count > PL_METRIC_STATES)) {
+        pl_recorded_fail(r, "%s takes a list of at most %d states, not %zu", name,
+                         PL_METRIC_STATES, *count);
+        return NULL;
+    }
+    for (size_t k = 0; array && k < *count; k++) {
+        const json_t *one = json_array_get(list, k);
+        const char *word = json_string_value(json_array_get(one, 1));
+        int which = 0;
+        while (which < 4 && (!word || strcmp(words[which], word)))
+            which++;
+        if (which == 4) {
+            refuse(r, name, "states [node, \"sum\", \"max\", \"min\" or \"gather\"]",
+                   one);
+            return NULL;
+        }
+        if (!value_read(r, name, json_array_get(one, 0), PL_RECORDED_NODE, &value))
+            return NULL;
+        array[k] = (pl_metric_state_t){value.node, (pl_combine_t)which};
+    }
+    return array;
+}
+
 int64_t *pl_recorded_i64s(pl_recorded_t *r, const char *name, bool required,
                           size_t *count)
 {

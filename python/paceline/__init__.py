@@ -23,15 +23,18 @@ from typing import Any, Callable, List
 
 from ._interface import constant, normal, pl_component_t, pl_option_t, uniform, zeros
 from .data import PacelineWarning, Samples
-from .graph import Graph, Metric, Module, Node, module
+from .graph import CustomMetric, Graph, Metric, Module, Node, metric, module
 from .library import Error, lib as _lib
 from .loop import Answer, Loop
 from .run import Callback, Component, Model, Result, Run, Trainer, component, fit, save_weights
+from .streams import Stream as stream
 
-__all__ = ["Answer", "Callback", "Component", "Error", "Graph", "Loop", "Metric", "Model", "Module", "Node", "PacelineWarning",
-           "Result", "Run", "Samples", "Trainer", "component", "constant", "fit", "module", "normal", "rank",
-           "save_weights", "uniform",
-           "zeros"]
+__all__ = ["Answer", "Callback", "Component", "CustomMetric", "Error", "Graph", "Loop", "Metric", "Model", "Module", "Node",
+           "PacelineWarning",
+           "Result", "Run", "Samples", "Trainer", "component", "constant", "fit", "metric", "module", "normal", "rank",
+           "save_weights", "stream", "uniform", "zeros"]
+
+
 def rank() -> int:
     """The index of this process among those that run this program: 0 is the one that prints and writes."""
     return _lib.pl_rank()

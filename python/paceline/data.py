@@ -31,9 +31,8 @@ class PacelineWarning(UserWarning):
 
 def array_of(name: str, values: Any) -> np.ndarray:
     """One field as an array [samples, …] of a type of the library."""
-    if hasattr(values, "detach") and hasattr(values, "cpu"):            # a tensor of PyTorch
-        values = values.detach().cpu().numpy()
-    elif hasattr(values, "columns") and hasattr(values, "to_numpy"):    # a frame of pandas
+    values = value_of(values)
+    if hasattr(values, "columns") and hasattr(values, "to_numpy"):    # a frame of pandas
         texts = [str(column) for column in values.columns if values[column].dtype.kind not in "biuf"]
         if texts:
             raise TypeError(f"{name}: the columns {', '.join(texts)} are no numbers: encode them first, for example "
@@ -64,10 +63,31 @@ def array_of(name: str, values: Any) -> np.ndarray:
     return np.ascontiguousarray(values, values.dtype.newbyteorder("="))
 
 
+def compare_fields(mine: Mapping[str, Any], others: Mapping[str, Any]) -> None:
+    """Validation data have the fields of training."""
+    for name, (dtype, shape) in others.items():
+        if name not in mine:
+            raise ValueError(f"val has no {name}, and in data it is {dtype} {list(shape)}")
+        if mine[name] != (dtype, shape):
+            raise ValueError(f"val: {name} is {mine[name][0]} {list(mine[name][1])}, and in data it is {dtype} {list(shape)}")
+
+
+def value_of(value: Any) -> Any:
+    """A tensor of PyTorch as an array; other values as they are."""
+    return value.detach().cpu().numpy() if hasattr(value, "detach") and hasattr(value, "cpu") else value
+
+
+def row_of(sample: Any) -> Mapping[str, Any]:
+    """A sample, (x, y) or {"x": …}, by field."""
+    return sample if isinstance(sample, Mapping) else dict(
+        zip(("x", "y", "weight"), sample if isinstance(sample, (tuple, list)) else (sample,)))
+
+
 class Samples:
     """Samples as arrays by field, with the classes of "y"."""
+    has_end, left_out, raised = True, 0, None               # as of Streamed
 
-    def __init__(self, data: Any, like: Optional["Samples"] = None) -> None:
+    def __init__(self, data: Any, like: Any = None) -> None:
         self.class_names: Optional[List[str]] = like.class_names if like else None
         given = fields_of(data)
         if not 1 <= len(given) <= interface.PL_FIELDS:
@@ -83,20 +103,14 @@ class Samples:
         if not self.count:
             raise ValueError("the data have no samples")
         if like:
-            for name, array in like.fields.items():
-                mine = self.fields.get(name)
-                if mine is None or (mine.dtype, mine.shape[1:]) != (array.dtype, array.shape[1:]):
-                    raise ValueError(f"val: {name} is {mine.dtype} {list(mine.shape[1:])}" * (mine is not None)
-                                     + f"val has no {name}" * (mine is None)
-                                     + f", and in data it is {array.dtype} {list(array.shape[1:])}")
+            compare_fields(self.description, like.description)
         self.source: Optional[str] = None
 
     def _classes_of(self, y: Any) -> Any:
         """Texts as numbers of classes, in the order of their names; bool and uint8 as int64."""
         if hasattr(y, "to_numpy") and not hasattr(y, "columns"):
             y = y.to_numpy()
-        elif hasattr(y, "detach") and hasattr(y, "cpu"):
-            y = y.detach().cpu().numpy()
+        y = value_of(y)
         y = np.asarray(y) if isinstance(y, (list, tuple)) else y
         if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.name in ("bool", "uint8"):
             return y.astype(np.int64)                       # losses take classes as int32 or int64
@@ -206,11 +220,8 @@ def _stacked(samples: Iterable[Any]) -> Dict[str, np.ndarray]:
     columns: Dict[str, List[Any]] = {}
     count = 0
     for count, sample in enumerate(samples, 1):
-        row: Mapping[str, Any] = sample if isinstance(sample, Mapping) else dict(
-            zip(("x", "y", "weight"), sample if isinstance(sample, (tuple, list)) else (sample,)))
-        for name, value in row.items():
-            value = value.detach().cpu().numpy() if hasattr(value, "detach") else value
-            columns.setdefault(name, []).append(np.asarray(value))
+        for name, value in row_of(sample).items():
+            columns.setdefault(name, []).append(np.asarray(value_of(value)))
     if not count:
         raise ValueError("the iterator gave no samples")
     uneven = [name for name, column in columns.items() if len(column) != count]
@@ -223,7 +234,3 @@ def _stacked(samples: Iterable[Any]) -> Dict[str, np.ndarray]:
 
 
 Data = Union[Samples, Mapping[str, Any], tuple, Any]
-
-
-def samples_of(data: Data, like: Optional[Samples] = None) -> Samples:
-    return data if isinstance(data, Samples) else Samples(data, like)

@@ -14,12 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
+import numpy as np
+
 from . import _interface as interface
 from .library import Error, call, lib, text_of
 
 STAGES = ("train", "validate", "test", "predict")
 DTYPES = {"float32": interface.PL_F32, "float64": interface.PL_F64, "int32": interface.PL_I32,
           "int64": interface.PL_I64, "uint8": interface.PL_U8}
+_result_t = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(interface.pl_gathered_t), ctypes.c_int, ctypes.c_double,
+                            ctypes.POINTER(ctypes.c_double), ctypes.POINTER(interface.pl_error_t))
 Fields = Mapping[str, Tuple[str, Sequence[int]]]        # {"x": ("float32", (28, 28))}, without the batch
 
 
@@ -41,16 +45,94 @@ class BatchSize(int):
 
 
 class Metric:
-    """A loss or metric of a graph: sums over samples or tokens, and how they become a value."""
+    """A loss or metric of a graph: sums over samples or tokens, and how they become a value.
 
-    def __init__(self, graph: "Graph", number: int) -> None:
-        self.graph, self.number = graph, number
+    Losses have +, - and factors: g.loss(a + 0.1 * b) is the mean of a and a tenth of the mean of b.
+    """
 
-    def _unadded(self, _other: Any) -> Any:
-        raise TypeError("a loss is a sum and a weight, so losses have no + and *: combine the values of the samples, as "
-                        "nodes, before, and pass their sum and their number: g.loss(g.pair(sum, weight))")
+    def __init__(self, graph: "Graph", number: int, factor: float = 1.0) -> None:
+        self.graph, self._number, self.factor = graph, number, factor
 
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _unadded
+    @property
+    def number(self) -> int:
+        """Of the call that makes it."""
+        if self.factor != 1:
+            one = Metric(self.graph, self._number)
+            self._number, self.factor = self.graph.add_losses(one, one, self.factor - 1)._number, 1.0
+        return self._number
+
+    def _plus(self, other: Any, factor: float) -> "Metric":
+        if not isinstance(other, Metric):
+            raise TypeError(f"a loss and {type(other).__name__} are not added: a loss is a sum over samples and its weight; "
+                            "make a loss of the other values, g.pair(sum, weight)")
+        return self.graph.add_losses(self, Metric(self.graph, other._number), factor * other.factor)
+
+    def __add__(self, other: Any) -> "Metric": return self._plus(other, 1.0)
+    def __sub__(self, other: Any) -> "Metric": return self._plus(other, -1.0)
+
+    def __radd__(self, other: Any) -> "Metric":             # sum(losses) begins with 0
+        return self if isinstance(other, (int, float)) and other == 0 else self._plus(other, 1.0)
+
+    def __mul__(self, factor: Any) -> "Metric":
+        if not isinstance(factor, (int, float)):
+            raise TypeError(f"a loss has a number as factor, not {type(factor).__name__}: multiply the values of the "
+                            "samples, as nodes, and pass their sum and their number: g.loss(g.pair(sum, weight))")
+        return Metric(self.graph, self._number, self.factor * factor)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, factor: Any) -> "Metric": return self * (1 / factor if isinstance(factor, (int, float)) else factor)
+    def __neg__(self) -> "Metric": return self * -1.0
+
+
+class CustomMetric:
+    """A function of the states of a metric at the end of a pass: made by @metric, for g.custom_metric().
+
+    A state is an array of float64: [elements] of a sum, maximum or minimum, [samples] or [samples, columns] of gathered
+    rows, in no certain order; all states that are gathered have one order. The function returns a number, and nan for
+    none. It runs at the end of a pass, on the thread of the rank.
+    """
+    _registered: Dict[str, "CustomMetric"] = {}             # the library borrows their tables
+
+    def __init__(self, function: Callable[..., float]) -> None:
+        functools.update_wrapper(self, function)            # type: ignore[arg-type]
+        self.function, self.name = function, function.__name__.strip("_<>").replace("_", "-")
+        known = self._registered.get(self.name)
+        if known:                                           # a cell of a notebook that runs again
+            known.function = function
+            return
+        self._result = _result_t(self._call)
+        self._table = interface.pl_metric_ops_t(name=self.name.encode(), help=b"of Python", size=1)
+        self._table.result = ctypes.cast(self._result, ctypes.c_void_p)
+        rows = (interface.pl_registration_t * 2)((b"metric", ctypes.addressof(self._table)), (None, None))
+        call(lib.pl_register, rows)
+        self._registered[self.name] = self
+
+    def _call(self, states: Any, count: int, _parameter: float, value: Any, err: Any) -> int:
+        try:
+            arrays = []
+            for state in states[:count]:
+                memory = (ctypes.c_double * state.count).from_address(state.value) if state.count else ()
+                rows = np.array(memory, np.float64)
+                arrays.append(rows.reshape(-1, state.columns) if state.columns > 1 else rows)
+            value[0] = float(self.function(*arrays))
+            return 0
+        except BaseException as raised:                     # it cannot pass through C
+            err.contents.code = interface.PL_EUSER
+            err.contents.text = f"metric {self.name}: {type(raised).__name__}: {raised}".encode()[:500]
+            return interface.PL_EUSER
+
+
+def metric(function: Callable[..., float]) -> CustomMetric:
+    """Makes a metric of a function of states, for g.custom_metric():
+
+        @pl.metric
+        def worst(errors):
+            return errors.max()
+
+        g.log("worst", g.custom_metric(worst, [(g.abs(x - y), "max")]))
+    """
+    return CustomMetric(function)
 
 
 class Node:
@@ -185,6 +267,7 @@ class Graph(interface.Functions):
         self._stage, self._fields = stage, fields
         self.calls: List[Any] = []
         self.is_by_stage = False                            # the function has asked for the stage
+        self._loss_at = ""                                  # the line that declared it
         table = (interface.pl_field_t * max(len(fields), 1))()
         for k, (name, (dtype, shape)) in enumerate(fields.items()):
             sizes = interface.pl_shape_t(len(shape), tuple(shape))
@@ -238,6 +321,26 @@ class Graph(interface.Functions):
     def _values(self, x: Sequence[Any]) -> List[int]:
         return [self._value(one) for one in x]
 
+    def _results(self, first: Any, further: Any) -> Any:
+        """The results of a call; further: their number beside the first."""
+        return (first, *(self._call("result", of=first.number, number=k + 1) for k in range(further))) if further else first
+
+    def loss(self, loss: Metric) -> None:
+        """Declares the loss, once: training minimizes it, and it is the metric "loss". g.loss(a + 0.1 * b)."""
+        if self._loss_at:
+            raise TypeError(f"{_place()}: the loss was declared at {self._loss_at}: add losses, g.loss(a + b)")
+        self._call("loss", loss=loss)
+        self._loss_at = _place()
+
+    def custom_metric(self, metric: CustomMetric, states: Sequence[Tuple[Any, str]]) -> Metric:  # type: ignore[override]
+        """A metric of your own for log(): 1 to 4 states (node, "sum", "max", "min" or "gather") of a batch, and a function
+        @metric of their combination over batches and ranks. One whose states are not all sums has a value in validation
+        and test alone."""
+        if not isinstance(metric, CustomMetric):
+            raise TypeError(f"{_place()}: write @pl.metric above the function of the metric")
+        pairs = [[self._value(node), combine] for node, combine in states]
+        return self._call("custom_metric", name=metric.name, parameter=0.0, states=pairs)
+
     def _call(self, function: str, **arguments: Any) -> Any:
         for name, value in list(arguments.items()):
             if value is None:
@@ -286,6 +389,11 @@ class Module:
                 raise TypeError(f"{self.__name__}() has no parameter {name}: it has {', '.join(known) or 'none'}")
         return Module(self.function, {**self.options, **options})
 
+    def wants(self, name: str) -> bool:
+        """Whether a parameter takes its value from the data."""
+        return any(parameter.name == name and name not in self.options and parameter.default in (parameter.empty, None)
+                   for parameter in self.parameters)
+
     def record(self, fields: Fields, data_info: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:
         """The module as a run file has it: {"name": "graph", "calls": […]}.
 
@@ -294,7 +402,7 @@ class Module:
         """
         options = dict(self.options)
         for parameter in self.parameters:
-            if parameter.name in options or parameter.default not in (parameter.empty, None):
+            if not self.wants(parameter.name):
                 continue
             if data_info and parameter.name in data_info:
                 options[parameter.name] = data_info[parameter.name]

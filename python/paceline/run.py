@@ -14,6 +14,7 @@ import select
 import shutil
 import sys
 import tempfile
+import warnings
 import weakref
 from ctypes import CFUNCTYPE, POINTER, byref, c_int, c_int64, c_void_p
 from pathlib import Path
@@ -22,9 +23,10 @@ from typing import Any, Callable, Dict, Generator, List, Mapping, Optional, Sequ
 import numpy as np
 
 from . import _interface as interface
-from .data import Data, Samples, array_of, fields_of, samples_of
+from .data import Data, PacelineWarning, Samples, array_of, fields_of
 from .graph import Module
 from .library import Error, call, lib, text_of
+from .streams import Streamed, samples_of
 
 _on_done_t = CFUNCTYPE(None, c_void_p, POINTER(interface.pl_result_t), c_void_p)
 _on_progress_t = CFUNCTYPE(None, c_void_p, POINTER(interface.pl_progress_t), c_void_p)
@@ -109,6 +111,16 @@ class Callback:
             text = f"{type(raised).__name__}: {raised}".encode()[:500]
             err.contents.code, err.contents.text = interface.PL_EUSER, text
             return interface.PL_EUSER
+
+
+class _Ending(Callback):
+    """Ends an epoch where its source has ended, which is known when the last batch is trained on."""
+
+    def __init__(self, samples: Streamed) -> None:
+        self._samples = samples
+
+    def on_train_batch_end(self, event: Any, request: Any) -> None:
+        request.skip = event.batch >= self._samples.last.get(event.epoch, event.batch + 1)
 
 
 class Result:
@@ -236,7 +248,7 @@ class Run:
     """A run under way: wait() for it, or await it; stop() ends it at its next step."""
 
     def __init__(self, trainer: "Trainer", function: Any, arguments: Sequence[Any], options: Dict[str, Any],
-                 samples: Sequence[Samples] = (), folder: Optional[str] = None) -> None:
+                 samples: Sequence[Any] = (), folder: Optional[str] = None) -> None:
         self._result: Optional[Result] = None
         self._error: Optional[BaseException] = None
         self._is_done, self._trainer = False, trainer
@@ -268,6 +280,8 @@ class Run:
         progress = progress.contents
         report = {"event": progress.event.decode(), "step": progress.global_step, "steps": progress.total_steps,
                   "epoch": progress.epoch, "batch": progress.batch, "batches": progress.batches}
+        if not all(each.has_end for each in self._samples):
+            report["steps"] = report["batches"] = 0         # unknown
         metrics = json.loads(progress.metrics or b"{}")
         report.update(metrics if isinstance(metrics, dict) else {"text": metrics})
         if report["event"] in ("epoch", "validated"):
@@ -288,9 +302,10 @@ class Run:
         try:
             result = result.contents
             if result.status == b"failed":
-                raised = next((each.raised for each in self._trainer.callbacks if each.raised), None)
-                if raised and not isinstance(raised, Exception):
-                    raise raised                            # sys.exit() or Ctrl-C
+                of_data = next((each.raised for each in self._samples if each.raised), None)
+                raised = of_data or next((each.raised for each in self._trainer.callbacks if each.raised), None)
+                if raised and (of_data or not isinstance(raised, Exception)):
+                    raise raised                            # of the program's data; sys.exit() or Ctrl-C
                 raise Error.of(result.error) from raised
             names = next((each.class_names for each in self._samples if each.class_names), None)
             self._result = Result(result, self.history, names, self._trainer)
@@ -310,6 +325,11 @@ class Run:
             self._close()
         if self._error:
             raise self._error
+        for left_out in (each.left_out for each in self._samples if each.left_out):
+            warnings.warn(f"the last {left_out} samples of the iterator, fewer than a step has, were left out: choose "
+                          "batch_size so that it divides them, or pass pl.stream(iterator, samples=…)", PacelineWarning,
+                          stacklevel=4)
+            self._samples = []                              # it is said once
         if not self._result:
             raise Error("PL_ESTATE", "the run has no result: an exception ended it while the program waited for it")
         return self._result
@@ -417,9 +437,12 @@ class Trainer:
         run.pop("data", None)
         return json.dumps(run, indent=1) if as_text else run
 
-    def run(self, samples: Optional[Samples], data: Dict[str, Any], folder: Optional[str] = None) -> Dict[str, Any]:
-        """The contents of the run file; folder: for first weights."""
-        if isinstance(self.module, Module):
+    def run(self, samples: Any, data: Dict[str, Any], folder: Optional[str] = None,
+            trained: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
+        """The contents of the run file; folder: for first weights; trained: the module of a checkpoint."""
+        if trained:
+            module = trained
+        elif isinstance(self.module, Module):
             if samples is None:
                 raise TypeError("a module of Python is described for arrays: pass data=(x, y), or for a data set of the "
                                 "library a module by name, pl.component(\"layers\", layers=[…])")
@@ -440,16 +463,31 @@ class Trainer:
         run["data"] = {**data, **self._data}
         return run
 
-    def _start(self, function: Any, arguments: Sequence[Any], parts: Dict[str, Any]) -> Run:
+    def _plan(self, samples: Mapping[str, Any]) -> Tuple[Dict[str, Any], Dict[str, Any], List[_Ending]]:
+        """What sources that are read during the run need: options of trainer and data, and callbacks."""
+        trainer, data, endings = {}, {}, []
+        wants_classes = not isinstance(self.module, Module) or self.module.wants("classes")
+        schedules = any(self._sections[f"{name}scheduler"] for name in ("", "momentum_", "weight_decay_"))
+        for part, each in samples.items():
+            if isinstance(each, Streamed):
+                of_trainer, of_data = each.plan(part, self._options, self._data, schedules, wants_classes)
+                trainer.update(of_trainer)
+                data.update(of_data)
+                endings += [] if each.has_end else [_Ending(each)]
+        return trainer, data, endings
+
+    def _start(self, function: Any, arguments: Sequence[Any], parts: Dict[str, Any],
+               trained: Optional[Dict[str, Any]] = None) -> Run:
         if self._is_apart() and self.callbacks:
             raise Error("PL_EUNSUPPORTED", "callbacks of Python need ranks in this process: launcher=\"inline\"")
-        samples: Dict[str, Samples] = {}
+        samples: Dict[str, Any] = {}
         read = next((data for data in parts.values() if isinstance(data, Component)), None)
         if read is not None and any(data is not None and data is not read for data in parts.values()):
             raise TypeError(f"{read['name']} reads validation data itself: pass val_split=0.1, or its own options")
         for name, data in parts.items():
             if data is not None and data is not read:
                 samples[name] = samples_of(data, samples.get("train"))
+        trainer, of_data, endings = self._plan(samples)
         folder = tempfile.mkdtemp(prefix="paceline-") if self._is_apart() or isinstance(self._weights, Mapping) \
             else None
         try:
@@ -459,7 +497,11 @@ class Trainer:
             else:
                 sources = {name: each.register() for name, each in samples.items()}
             data = dict(read or (sources if len(sources) > 1 or "train" not in sources else sources["train"]))
-            run = self.run(first, data, folder)
+            run = self.run(first, data, folder, trained)
+            run["trainer"].update(trainer)
+            run["data"] = {**of_data, **run["data"]}
+            if endings:
+                run["callbacks"] = [*run.get("callbacks", []), *(each.register() for each in endings)]
             if not parts:                                   # a prompt needs no data
                 del run["data"]
             return Run(self, function, arguments, run, list(samples.values()), folder)
@@ -490,9 +532,13 @@ class Trainer:
         return self._start(lib.pl_trainer_test, [os.fsencode(checkpoint)], {"test": data})
 
     def predict(self, data: Data, checkpoint: Union[str, Path]) -> Run:
-        """Starts a prediction with the engine; outputs of the Result are [samples, …] each."""
+        """Starts a prediction with the engine; outputs of the Result are [samples, …] each.
+
+        data: the inputs, x or {"x": …}; a "y" is not needed. A module of Python is the one that the checkpoint has.
+        """
         what = interface.pl_prediction_t(checkpoint=os.fsencode(checkpoint))
-        return self._start(lib.pl_trainer_predict, [byref(what)], {"predict": data})
+        trained = trained_module(checkpoint) if isinstance(self.module, Module) else None
+        return self._start(lib.pl_trainer_predict, [byref(what)], {"predict": data}, trained)
 
     def write(self, prompt: str, checkpoint: Union[str, Path], *, tokens: int = 500, temperature: float = 0.8,
               top_k: int = 0, cache: bool = True) -> Run:
@@ -510,11 +556,22 @@ def fit(module: Union[Module, Mapping[str, Any], str], data: Data, val: Data = N
         resume: Union[str, Path, None] = None, **options: Any) -> Result:
     """Trains a module and returns its Result.
 
-    data: (x, y) with x [samples, …] and y [samples], {"x": …, "y": …}, a frame of pandas, a data set of PyTorch, an
-    iterator of samples, or a data set of the library, csv(path="points.csv"). val: the same, for validation. optimizer
-    and other options: as of Trainer.
+    data: (x, y) with x [samples, …] and y [samples], {"x": …, "y": …}, a frame of pandas, a data set of PyTorch or an
+    iterator, which are read during the run, or a data set of the library, csv(path="points.csv"). val: the same, for
+    validation. optimizer and other options: as of Trainer.
     """
     return Trainer(module, optimizer=optimizer, **options).fit(data, val, resume=resume).wait()
+
+
+def trained_module(checkpoint: Union[str, Path]) -> Optional[Dict[str, Any]]:
+    """The module that a checkpoint or run folder was trained with; None: it does not say."""
+    path = os.fsdecode(text_of(lib.pl_run_path(os.fsencode(checkpoint))))
+    if os.path.isdir(path) and not os.path.exists(f"{path}/manifest.json"):
+        path = json.loads(text_of(call(lib.pl_run_describe, os.fsencode(path))))["path"]
+    path = f"{path}/model.safetensors" if os.path.isdir(path) else path
+    metadata = json.loads(text_of(call(lib.pl_weights_describe, os.fsencode(path)))).get("metadata", {})
+    module = json.loads(metadata.get("module") or "{}")
+    return module if module.get("name") == "graph" else None
 
 
 def save_weights(path: Union[str, Path], weights: Mapping[str, Any]) -> None:
