@@ -27,7 +27,8 @@ static int by_number(const void *a, const void *b)
 }
 
 /* Looks at recordings at even distances.  PL_EFORMAT: all of them are damaged. */
-static int look_at_sounds(const pl_file_list_t *list, recordings_look_t *look, pl_error_t *err)
+static int look_at_sounds(const pl_file_list_t *list, recordings_look_t *look,
+                          pl_error_t *err)
 {
     const int count = list->count < LOOKED_AT ? (int)list->count : LOOKED_AT;
     double length[LOOKED_AT];
