@@ -1646,6 +1646,11 @@ typedef struct pl_attention_options {
                                   window have to be parts of the mask  [none] */
     int64_t window;            /* keys less than so many positions from the query
                                   [all] */
+    bool rotary;               /* turns queries and keys first, as pl_rotary() does. The
+                                  first key has position 0 */
+    double rotary_base;        /* [10000] */
+    int64_t rotary_first;      /* position of the first query */
+    bool rotary_interleaved;   /* pairs are 2 i and 2 i + 1  [i and i + d/2] */
 } pl_attention_options_t;
 PL_API pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
                               const pl_attention_options_t *options);

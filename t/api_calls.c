@@ -372,8 +372,7 @@ static pl_node_t draw_shapes(void)
     case 12: return pl_cosine_similarity(g, a(), a(), drawn_int());
     case 38: return pl_all_gather(g, a());
     case 39: return pl_all_reduce(g, a(), (pl_loop_reduction_t)drawn_below(5));
-    case 40:
-        return pl_scalar(g, pl_graph_rank(g) + (double)pl_graph_world_size(g));
+    case 40: return pl_scalar(g, pl_graph_rank(g) + (double)pl_graph_world_size(g));
     case 0: return pl_sum(g, a(), given, count, drawn_one_in(2));
     case 1: return pl_mean(g, a(), given, count, drawn_one_in(2));
     case 2: return pl_max(g, a(), drawn_int(), drawn_one_in(2));
@@ -463,7 +462,12 @@ static pl_node_t draw_layer(void)
                                               .mask = drawn_one_in(2) ? NULL : &mask,
                                               .bias = drawn_one_in(2) ? NULL : &mask,
                                               .window = drawn_one_in(2) ? 0 : any_size(),
-                                              .scale = drawn_double()};
+                                              .scale = drawn_double(),
+                                              .rotary = drawn_one_in(3),
+                                              .rotary_base =
+                                                  drawn_one_in(2) ? 0 : drawn_double(),
+                                              .rotary_first = drawn_int64(),
+                                              .rotary_interleaved = drawn_one_in(2)};
     const pl_rotary_options_t rotary = {.base = drawn_double(),
                                         .first = drawn_int64(),
                                         .interleaved = drawn_one_in(2)};

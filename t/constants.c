@@ -49,6 +49,17 @@ static void elements_in_memory_are_copied(void)
     ok(has_elements(g, x, (double[]){1.5, -2, 3}, 3), "as they were");
 }
 
+static void equal_tensors_are_one_value(void)
+{
+    const float data[] = {1, 2, 3, 4, 4};
+    pl_graph_t *g = graph_new();
+    const pl_node_t x = pl_tensor(g, PL_F32, PL_SHAPE(4), data);
+    is_int(pl_tensor(g, PL_F32, PL_SHAPE(4), data).id, x.id, "the same elements");
+    ok(pl_tensor(g, PL_F32, PL_SHAPE(2, 2), data).id != x.id, "in another shape");
+    ok(pl_tensor(g, PL_F32, PL_SHAPE(4), data + 1).id != x.id, "other elements");
+    pl_graph_free(g);
+}
+
 static void floats_are_float32_and_whole_numbers_stay(void)
 {
     static const struct {
@@ -189,6 +200,7 @@ static void elements_are_part_of_the_hash(void)
 int main(void)
 {
     run(elements_in_memory_are_copied);
+    run(equal_tensors_are_one_value);
     run(floats_are_float32_and_whole_numbers_stay);
     run(an_array_of_numpy_is_a_constant);
     run(a_tensor_is_chosen_by_name);

@@ -524,6 +524,8 @@ static int fake_read(void *self, pl_region_t region, size_t offset, void *host, 
 static void plan_free(pl_plan_t *plan)
 {
     pl_reference_drop(plan->run);
+    for (int i = 0; i < plan->graph.value_count && plan->graph.value; i++)
+        pl_object_unref(plan->graph.value[i].tensor);
     pl_free(plan->graph.value);
     pl_free(plan->graph.op);
     pl_free(plan->graph.fetch);
@@ -545,6 +547,8 @@ static bool plan_copy(pl_plan_t *plan, const pl_graph_t *g)
     const pl_model_t *model = g->model;
     pl_graph_t *own = &plan->graph;
     own->value = copy_of(g->value, own->value_count = g->value_count, sizeof *g->value);
+    for (int i = 0; i < own->value_count && own->value; i++)
+        pl_object_ref(own->value[i].tensor);
     own->op = copy_of(g->op, own->op_count = g->op_count, sizeof *g->op);
     own->fetch = copy_of(g->fetch, own->fetch_count = g->fetch_count, sizeof *g->fetch);
     plan->kind = !model                 ? "optimizer_step"

@@ -126,6 +126,16 @@ MISTAKE(pool_padding,
 MISTAKE(attention_alike, pl_attention(g, param(rig, "q", PL_SHAPE(1, 1, 4, 8)),
                                       param(rig, "k", PL_SHAPE(1, 1, 4, 8)),
                                       param(rig, "w", PL_SHAPE(1, 1, 5, 8)), NULL))
+MISTAKE(attention_rotary_odd,
+        pl_attention(g, param(rig, "q", PL_SHAPE(1, 1, 4, 7)),
+                     param(rig, "k", PL_SHAPE(1, 1, 4, 7)),
+                     param(rig, "w", PL_SHAPE(1, 1, 4, 7)),
+                     &(pl_attention_options_t){.rotary = true}))
+MISTAKE(attention_rotary_base,
+        pl_attention(g, param(rig, "q", PL_SHAPE(1, 1, 4, 8)),
+                     param(rig, "k", PL_SHAPE(1, 1, 4, 8)),
+                     param(rig, "w", PL_SHAPE(1, 1, 4, 8)),
+                     &(pl_attention_options_t){.rotary = true, .rotary_base = -1}))
 MISTAKE(lstm_flat, pl_lstm(g, "r", pl_input(g, "x"), 8, NULL, NULL, NULL))
 MISTAKE(lstm_lengths,
         pl_lstm(g, "r", param(rig, "s", PL_SHAPE(4, 3, 2)), 8,
@@ -210,6 +220,10 @@ static void every_mistake_has_its_error(void)
         {pool_padding, "max_pool takes a padding of up to half the kernel, got 2 and 2"},
         {attention_alike, "attention takes q .* and k and v .*, got \\[1, 1, 4, 8\\], .* "
                           "and \\[1, 1, 5, 8\\]"},
+        {attention_rotary_odd, "attention with rotary takes q and k of an even width and "
+                               "a base larger than 0, got \\[1, 1, 4, 7\\] and 10000"},
+        {attention_rotary_base, "attention with rotary takes .*, got \\[1, 1, 4, 8\\] "
+                                "and -1"},
         {lstm_flat, "r: lstm takes x \\[B, T, C\\] and 1 to 1048576 units, got \\[64, "
                     "784\\] and 8"},
         {lstm_lengths,

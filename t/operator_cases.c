@@ -687,6 +687,31 @@ static pl_node_t build_wide_attention(pl_graph_t *g, const operator_case_t *c)
     return pl_attention(g, param(g, c, 0), param(g, c, 1), param(g, c, 2), &options);
 }
 
+/* arg: causal, first position, interleaved, a mask of keys (1) or a trained bias (2); p:
+ * base. */
+static pl_node_t build_rotary_attention(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_shape_t q = c->shape[0], k = c->shape[1];
+    const int64_t B = q.dim[0], S = k.dim[2];
+    double seen[64] = {0};
+    for (int64_t j = 0; j < B * S && j < 64; j++)
+        seen[j] = j % 3 != 1;
+    const pl_node_t mask = pl_reshape(g, pl_vector(g, seen, (int)(B * S)),
+                                      PL_SHAPE(B, S)),
+                    bias = c->arg[3] < 2
+                               ? mask
+                               : pl_slice(g, pl_reshape(g, param(g, c, 0), PL_SHAPE(-1)),
+                                          0, 0, S);
+    const pl_attention_options_t options = {.causal = c->arg[0],
+                                            .rotary = true,
+                                            .rotary_base = c->p,
+                                            .rotary_first = c->arg[1],
+                                            .rotary_interleaved = c->arg[2],
+                                            .mask = c->arg[3] == 1 ? &mask : NULL,
+                                            .bias = c->arg[3] == 2 ? &bias : NULL};
+    return pl_attention(g, param(g, c, 0), param(g, c, 1), param(g, c, 2), &options);
+}
+
 /* arg: first position, interleaved; p: base. */
 static pl_node_t build_rotary(pl_graph_t *g, const operator_case_t *c)
 {
@@ -828,11 +853,10 @@ static pl_node_t build_ctc(pl_graph_t *g, const operator_case_t *c)
     const pl_ctc_options_t options = {.blank = c->classes,
                                       .sum = c->arg[0] & SUM,
                                       .zero_infinity = c->arg[0] & ZERO};
-    const pl_loss_t loss = pl_ctc(g, pl_log_softmax(g, param(g, c, 0), -1),
-                                  pl_input(g, "i"),
-                                  pl_tensor(g, PL_I32, PL_SHAPE(batch), steps),
-                                  pl_tensor(g, PL_I32, PL_SHAPE(batch), labels),
-                                  &options);
+    const pl_loss_t loss =
+        pl_ctc(g, pl_log_softmax(g, param(g, c, 0), -1), pl_input(g, "i"),
+               pl_tensor(g, PL_I32, PL_SHAPE(batch), steps),
+               pl_tensor(g, PL_I32, PL_SHAPE(batch), labels), &options);
     return pl_div(g, loss.sum, loss.weight);
 }
 
@@ -1464,6 +1488,21 @@ const operator_case_t operator_cases[] = {
     {CASE("rotary", rotary, 1, S(2, 2, 5, 6)), .p = 10000, .arg = {0}},
     {CASE("rotary, interleaved, later", rotary, 1, S(2, 7, 8)), .p = 100,
      .arg = {3, true}},
+    {CASE("attention, rotary", rotary_attention, 3, S(2, 2, 5, 6), S(2, 2, 5, 6),
+          S(2, 2, 5, 6)),
+     .arg = {true}},
+    {CASE("attention, rotary, interleaved, grouped queries, later", rotary_attention, 3,
+          S(1, 4, 3, 8), S(1, 2, 6, 8), S(1, 2, 6, 8)),
+     .arg = {false, 3, true}, .p = 100},
+    {CASE("attention, rotary, mask", rotary_attention, 3, S(2, 2, 5, 4), S(2, 2, 5, 4),
+          S(2, 2, 5, 4)),
+     .arg = {true, 0, false, 1}},
+    {CASE("attention, rotary, trained bias", rotary_attention, 3, S(2, 2, 3, 4),
+          S(2, 2, 5, 4), S(2, 2, 5, 4)),
+     .arg = {false, 2, false, 2}},
+    {CASE("attention, rotary, width 16", rotary_attention, 3, S(1, 2, 37, 16),
+          S(1, 2, 37, 16), S(1, 2, 37, 16)),
+     .arg = {true}, .p = 500},
     {CASE("attention, one token", attention, 3, S(1, 1, 1, 3), S(1, 1, 1, 3),
           S(1, 1, 1, 3)),
      .arg = {true}},

@@ -221,6 +221,34 @@ static void check_operators(const char *name, double steps)
     cpu_rig_close(&rig);
 }
 
+/* Libraries of devices compute attention in halves, and they turn nothing. */
+static void queries_of_halves_are_turned_before_attention(void)
+{
+    static const struct {
+        const char *name;
+        bool inside;
+    } formats[] = {{"32-true", true},
+                   {"64-true", true},
+                   {"bf16-mixed", false},
+                   {"16-true", false}};
+    for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
+        pl_graph_t *g = pl_graph_new(NULL, PL_PREDICT, NULL, 0, 1, NULL);
+        const pl_node_t x = pl_tensor(g, PL_F32, PL_SHAPE(1, 1, 2, 2),
+                                      (float[]){1, 2, 3, 4});
+        pl_output(g, "y",
+                  pl_attention(g, x, x, x, &(pl_attention_options_t){.rotary = true}));
+        const bool cast = pl_graph_cast(g, device_precision(formats[f].name), NULL)
+                          == PL_OK;
+        int turns = -1;
+        for (int i = 0; i < g->op_count; i++)
+            if (g->op[i].code == PL_OP_attention)
+                turns = g->op[i].attr.axis;
+        ok(cast && turns == formats[f].inside, "%s: %s", formats[f].name,
+           formats[f].inside ? "in the kernel" : "before it");
+        pl_graph_free(g);
+    }
+}
+
 static void operators_compute_in_halves_what_the_reference_does(void)
 {
     check_operators("bf16-mixed", 3 * 0x1p-8);
@@ -401,6 +429,7 @@ int main(void)
     run(every_half_rounds_to_itself);
     run(every_instruction_set_rounds_the_same);
     run(the_precision_column_is_the_policy);
+    run(queries_of_halves_are_turned_before_attention);
     run(operators_compute_in_halves_what_the_reference_does);
     run(trainings_equal_autocast);
     run(a_run_in_bfloat16_ends_near_one_in_float32);

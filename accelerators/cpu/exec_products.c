@@ -192,7 +192,7 @@ static pl_strides_t strides_out(const pl_exec_op_t *s, const pl_exec_context_t *
     return strides;
 }
 
-/* The gradient has dy before q, k and v, and y after them; size[0]: the last input is a
+/* The gradient has dy before q, k and v, and y after them; size[0]: the mask is a
  * bias. */
 static int run_attention(const pl_exec_op_t *s, const pl_exec_context_t *f,
                          pl_error_t *err)
@@ -219,10 +219,13 @@ static int run_attention(const pl_exec_op_t *s, const pl_exec_context_t *f,
     } else {
         call.job.y = strides_out(s, f, 0);
     }
-    if (s->op.input_count > mask && s->size[0])
+    const int last = s->op.input_count - (s->op.attr.axis > 0);
+    if (last > mask && s->size[0])
         call.job.bias = strides_in(s, f, mask);
-    else if (s->op.input_count > mask)
+    else if (last > mask)
         call.job.mask = pl_in(s, f, mask);
+    if (s->op.attr.axis)
+        call.job.turns = pl_in(s, f, last);
     call.job.row_max = grad ? pl_in(s, f, 5) : pl_out(s, f, 1);
     if (call.job.row_max)
         call.job.sum = call.job.row_max
@@ -243,8 +246,9 @@ static int prepare_attention(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t 
         return pl_no_memory(err);
     for (int k = 0; k < s->op.input_count; k++) {
         pl_view_t view = strides[k];
-        s->size[0] = k == (grad ? 6 : 3) && view.shape.rank == 4;
-        for (int i = 0; i < 3 && s->size[0]; i++)           /* of a bias */
+        if (k == (grad ? 6 : 3))
+            s->size[0] = view.shape.rank == 4;
+        for (int i = 0; i < 3 && k == (grad ? 6 : 3) && s->size[0]; i++)
             view.stride[i] = view.shape.dim[i] > 1 ? view.stride[i] : 0;
         own->in[k] = side_of(&view);
     }
@@ -261,6 +265,7 @@ static int prepare_attention(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t 
                                     .width = q.dim[3],
                                     .scale = (float)s->op.attr.a,
                                     .causal = s->op.attr.causal,
+                                    .apart = s->op.attr.axis,
                                     .window = s->op.attr.to};
     own->part = (b->kernels->attention_scratch(&own->job) + 63) / 64 * 64;
     s->scratch = own->part * (size_t)b->threads

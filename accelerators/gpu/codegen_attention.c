@@ -7,6 +7,48 @@ typedef struct sizes {
     int64_t heads, tokens, keys, width, rows;
 } sizes_t;
 
+/* Rows of queries and keys as they are turned: the numbers of pair p, COSINE(row, p) and
+ * SINE(row, p), where the rows of keys are behind those of queries; for number e its pair
+ * and partner, and SIGN(e) of the partner in it. */
+static void define_turns(gpu_codegen_t *t, const pl_op_t *op)
+{
+    const bool halves = op->attr.axis > 1;
+    gpu_define_number(t, "TURNS", op->attr.axis > 0);
+    gpu_define_number(t, "APART", op->attr.axis);
+    if (!op->attr.axis) {
+        gpu_define(t, "DOTS", "WIDTH");
+        gpu_define(t, "DOT(head, i, j, e)", "Q(head, i, e) * KEY(head, j, e)");
+        gpu_define(t, "Q_TURNED(head, i, e)", "Q(head, i, e)");
+        gpu_define(t, "KEY_TURNED(head, j, e)", "KEY(head, j, e)");
+        gpu_define(t, "PARTNER(e)", "(e)");
+        gpu_define(t, "TURN_BACK(row, e, own, partner)", "(own)");
+        return;
+    }
+    gpu_define_load(t, "ANGLE", op->input[op->input_count - 1]);
+    gpu_define(t, "COSINE(row, p)", "ANGLE((row) * WIDTH + (p))");
+    gpu_define(t, "SINE(row, p)", "ANGLE((row) * WIDTH + WIDTH / 2 + (p))");
+    gpu_define(t, "FIRST(p)", halves ? "(p)" : "(2 * (p))");
+    gpu_define(t, "PAIR(e)", halves ? "((e) %% (WIDTH / 2))" : "((e) / 2)");
+    gpu_define(t, "PARTNER(e)", "((e) == FIRST(PAIR(e)) ? (e) + APART : (e) - APART)");
+    gpu_define(t, "SIGN(e)", "((e) == FIRST(PAIR(e)) ? -(real)1 : (real)1)");
+    gpu_define(t, "DOTS", "(WIDTH / 2)");
+    gpu_define(
+        t, "DOT(head, i, j, p)",
+        "turned_product(Q(head, i, FIRST(p)), Q(head, i, FIRST(p) + APART), "
+        "COSINE(i, p), SINE(i, p), KEY(head, j, FIRST(p)), KEY(head, j, FIRST(p) + "
+        "APART), COSINE(TOKENS + (j), p), SINE(TOKENS + (j), p))");
+    gpu_define(t, "TURNED(row, e, own, partner)",
+               "((own) * COSINE(row, PAIR(e)) + SIGN(e) * (partner) * SINE(row, "
+               "PAIR(e)))");
+    gpu_define(t, "TURN_BACK(row, e, own, partner)",
+               "((own) * COSINE(row, PAIR(e)) - SIGN(e) * (partner) * SINE(row, "
+               "PAIR(e)))");
+    gpu_define(t, "Q_TURNED(head, i, e)",
+               "TURNED(i, e, Q(head, i, e), Q(head, i, PARTNER(e)))");
+    gpu_define(t, "KEY_TURNED(head, j, e)",
+               "TURNED(TOKENS + (j), e, KEY(head, j, e), KEY(head, j, PARTNER(e)))");
+}
+
 /* NAME(head, i, e) of an input, read through its view: [B, heads, T, d]. */
 static void define_view(gpu_codegen_t *t, const char *name, const pl_op_t *op, int k)
 {
@@ -62,9 +104,11 @@ static sizes_t define_inputs(gpu_codegen_t *t, const pl_op_t *op, int q, int mas
     define_view(t, "Q", op, q);
     define_view(t, "KEY", op, q + 1);
     define_view(t, "V", op, q + 2);
+    define_turns(t, op);
     const pl_view_t *view = &t->view[op->attr.from + mask];
-    const bool has_bias = op->input_count > mask && view->shape.rank == 4;
-    if (op->input_count > mask)
+    const bool has_mask = op->input_count - (op->attr.axis > 0) > mask,
+               has_bias = has_mask && view->shape.rank == 4;
+    if (has_mask)
         gpu_define_load(t, "MASK", op->input[mask]);
     if (has_bias)
         gpu_define(t, "BIAS(head, i, j)",
@@ -77,9 +121,9 @@ static sizes_t define_inputs(gpu_codegen_t *t, const pl_op_t *op, int q, int mas
     else
         gpu_define(t, "BIAS(head, i, j)", "((real)0)");
     gpu_define(t, "SEEN(head, i, j)", "(%s && (i) - (j) < WINDOW && (j) - (i) < WINDOW)",
-               has_bias                 ? "BIAS(head, i, j) > -(real)INFINITY"
-               : op->input_count > mask ? "MASK((head) / HEADS * KEYS + (j)) != 0"
-                                        : "1");
+               has_bias   ? "BIAS(head, i, j) > -(real)INFINITY"
+               : has_mask ? "MASK((head) / HEADS * KEYS + (j)) != 0"
+                          : "1");
     if (op->attr.b > 0)
         gpu_define(t, "KEEP(head, i, j)",
                    "dropout_factor(a%d, 0x%llxull, (uint64_t)(((head) * TOKENS + (i)) * "

@@ -61,6 +61,40 @@ static double dot(const double *a, const double *b, int64_t n)
     return sum;
 }
 
+/* Number e of a row that the turns of `row` of the last input turn, backwards with a sign
+ * of -1; without turns the number itself. */
+static double turned(const pl_reference_call_t *c, const double *x, int64_t row,
+                     int64_t e, double sign)
+{
+    const int64_t apart = c->attr->axis;
+    if (!apart)
+        return x[e];
+    const int last = c->op->input_count - 1;
+    const int64_t width = c->in_shape[last].dim[1], half = width / 2,
+                  pair = apart == 1 ? e / 2 : e % half,
+                  first = apart == 1 ? 2 * pair : pair;
+    const double *turns = c->in[last] + row * width;
+    return x[e] * turns[pair]
+           + (e == first ? -x[first + apart] : x[first]) * sign * turns[half + pair];
+}
+
+/* Turns the rows of a gradient back: each of `heads` has so many of them, whose turns
+ * begin at row `from`. */
+static void turn_back(const pl_reference_call_t *c, double *x, int64_t heads,
+                      int64_t rows, int64_t width, int64_t from)
+{
+    const int64_t apart = c->attr->axis;
+    for (int64_t i = 0; i < heads * rows && apart; i++)
+        for (int64_t p = 0; p < width / 2; p++) {
+            double *row = x + i * width;
+            const int64_t e = apart == 1 ? 2 * p : p;
+            const double first = turned(c, row, from + i % rows, e, -1),
+                         second = turned(c, row, from + i % rows, e + apart, -1);
+            row[e] = first;
+            row[e + apart] = second;
+        }
+}
+
 /* The sizes of an attention with q, k, v from input `first` on and its mask or bias as
  * input `last`, if there is one. */
 typedef struct attention_sizes {
@@ -99,8 +133,11 @@ static double score_of(const attention_sizes_t *a, int64_t row, int64_t j)
     const pl_reference_call_t *c = a->c;
     const pl_shape_t q = c->in_shape[a->first];
     const int64_t head = row / a->T, i = row % a->T, window = c->attr->to;
-    const double *mask = a->last < c->op->input_count ? c->in[a->last] : NULL;
-    double bias = 0;
+    const bool has_mask = a->last < c->op->input_count - (c->attr->axis > 0);
+    const double *mask = has_mask ? c->in[a->last] : NULL,
+                 *query = c->in[a->first] + row * a->d,
+                 *key = c->in[a->first + 1] + (head * a->S + j) * a->d;
+    double bias = 0, product = 0;
     if ((c->attr->causal && j > i) || (window && (j > i ? j - i : i - j) >= window))
         return -INFINITY;
     if (mask && c->in_shape[a->last].rank == 4)
@@ -108,9 +145,9 @@ static double score_of(const attention_sizes_t *a, int64_t row, int64_t j)
                                         row * a->S + j, c->in_shape[a->last])];
     else if (mask && mask[head / q.dim[1] * a->S + j] == 0)
         return -INFINITY;
-    return dot(c->in[a->first] + row * a->d,
-               c->in[a->first + 1] + (head * a->S + j) * a->d, a->d)
-           + bias / c->attr->a;
+    for (int64_t e = 0; e < a->d; e++)
+        product += turned(c, query, i, e, 1) * turned(c, key, a->T + j, e, 1);
+    return product + bias / c->attr->a;
 }
 
 /* The largest score and the sum of exponentials are separate, as in cross entropy. */
@@ -155,12 +192,14 @@ static void compute_attention_grad(pl_reference_call_t *c)
             const double mask = attention_mask(&a, row, j);
             const double ds = p * (mask * dot(dy, v, d) - inner) * c->attr->a;
             for (int64_t e = 0; e < d; e++) {
-                c->out[0][row * d + e] += ds * k[e];
-                c->out[1][first + j * d + e] += ds * query[e];
+                c->out[0][row * d + e] += ds * turned(c, k, a.T + j, e, 1);
+                c->out[1][first + j * d + e] += ds * turned(c, query, row % a.T, e, 1);
                 c->out[2][first + j * d + e] += p * mask * dy[e];
             }
         }
     }
+    turn_back(c, c->out[0], a.rows / a.T, a.T, d, 0);
+    turn_back(c, c->out[1], a.rows / a.T, a.S, d, a.T);
 }
 
 const pl_reference_kernel_t pl_reference_products[PL_OPCODES] = {

@@ -47,11 +47,13 @@ static pl_node_t keep(pl_graph_t *g, pl_node_t x)
     return x;
 }
 
-void pl_cache_attend(pl_graph_t *g, pl_node_t q, pl_node_t *k, pl_node_t *v,
+void pl_cache_attend(pl_graph_t *g, pl_node_t *q, pl_node_t *k, pl_node_t *v,
                      pl_attention_options_t *options, pl_node_t *mask)
 {
     const int64_t tokens = g->cache.continues ? 1 : g->cache.context;
-    const pl_shape_t queries = pl_shape_of(g, q), keys = pl_shape_of(g, *k),
+    if (g->cache.context && options->rotary)
+        pl_attention_turn(g, options, q, k);
+    const pl_shape_t queries = pl_shape_of(g, *q), keys = pl_shape_of(g, *k),
                      values = pl_shape_of(g, *v);
     if (g->error.code || !g->cache.context || !options->causal || options->mask
         || options->bias || queries.rank != 4 || keys.rank != 4 || values.rank != 4

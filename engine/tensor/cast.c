@@ -129,6 +129,8 @@ int pl_graph_cast(pl_graph_t *g, const pl_precision_ops_t *precision, pl_error_t
     if (precision->low == PL_F32 && precision->wide == PL_F32
         && precision->params == PL_F32)
         return pl_graph_check(g, err);
+    if (precision->low == PL_BF16 || precision->low == PL_F16)
+        pl_graph_turn_apart(g);
     caster_t c = {.g = g,
                   .precision = precision,
                   .low = g->model ? precision->low : precision->wide,

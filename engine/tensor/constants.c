@@ -22,11 +22,20 @@ static pl_dtype_t dtype_of(pl_dtype_t dtype)
     return dtype == PL_I32 || dtype == PL_I64 ? dtype : PL_F32;
 }
 
-/* Consumes the tensor. */
+/* Consumes the tensor; the node of an equal one, if the graph has it. */
 static pl_node_t add_tensor(pl_graph_t *g, pl_constant_tensor_t *tensor, pl_dtype_t dtype,
                             pl_shape_t shape)
 {
     tensor->hash = pl_crc32c(0, tensor->data, tensor->bytes);
+    for (int32_t i = 0; i < g->value_count; i++) {
+        const pl_value_t *v = &g->value[i];
+        if (v->source == PL_FROM_TENSOR && v->dtype == dtype
+            && pl_same_shape(v->shape, shape) && v->tensor->hash == tensor->hash
+            && !memcmp(v->tensor->data, tensor->data, tensor->bytes)) {
+            pl_object_unref(tensor);
+            return pl_node_of(i);
+        }
+    }
     const pl_node_t x = pl_value_add(g, &(pl_value_t){.source = PL_FROM_TENSOR,
                                                       .dtype = dtype,
                                                       .shape = shape,

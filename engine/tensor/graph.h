@@ -317,9 +317,14 @@ pl_node_t pl_cache_rows(pl_graph_t *g, pl_node_t rows);
 /* The number of tokens that a module is for, of which a graph may have one. */
 int64_t pl_cache_tokens(const pl_graph_t *g, int64_t tokens);
 /* Keeps keys and values [1, heads, T, d] of causal attention.  In the graph of one token
- * it replaces them by those of all tokens, and sets *mask to those it may attend to. */
-void pl_cache_attend(pl_graph_t *g, pl_node_t q, pl_node_t *k, pl_node_t *v,
+ * it replaces them by those of all tokens, and sets *mask to those it may attend to.
+ * Keys that rotary embedding turns are kept turned. */
+void pl_cache_attend(pl_graph_t *g, pl_node_t *q, pl_node_t *k, pl_node_t *v,
                      pl_attention_options_t *options, pl_node_t *mask);
+/* Turns queries and keys by operators of their own, so that attention need not.
+ * operators_product.c */
+void pl_attention_turn(pl_graph_t *g, pl_attention_options_t *options, pl_node_t *q,
+                       pl_node_t *k);
 
 /* Whether an operation writes to its input k, a piece of a region. */
 static inline bool pl_op_writes(const pl_op_t *op, int k)

@@ -182,7 +182,8 @@ static pl_node_t build_attention(pl_layer_builder_t *b, pl_node_t x,
         return PL_NO_NODE;
     const pl_attention_options_t options = {.causal = a->is_given[1],
                                             .dropout = a->value[2],
-                                            .window = (int64_t)a->value[4]};
+                                            .window = (int64_t)a->value[4],
+                                            .rotary = a->is_given[5]};
     const int64_t width = s.dim[2] / heads;
     const pl_node_t all = pl_linear(g, "qkv", x, (heads + 2 * few) * width);
     pl_node_t part[3];
@@ -192,8 +193,6 @@ static pl_node_t build_attention(pl_layer_builder_t *b, pl_node_t x,
         part[k] = pl_reshape(g, part[k], PL_SHAPE(s.dim[0], s.dim[1], count, width));
         part[k] = pl_permute(g, part[k], (int[]){0, 2, 1, 3});
         from += count * width;
-        if (k < 2 && a->is_given[5])
-            part[k] = pl_rotary(g, part[k], NULL);
     }
     x = pl_attention(g, part[0], part[1], part[2], &options);
     x = pl_reshape(g, pl_permute(g, x, (int[]){0, 2, 1, 3}), s);

@@ -83,6 +83,10 @@ int pl_shape_of_attr(pl_graph_t *g, const pl_op_t *op, pl_value_t *out);
 /* The shape rule of gradients of all inputs, which follow dy as inputs. */
 int pl_shape_of_inputs(pl_graph_t *g, const pl_op_t *op, pl_value_t *out);
 
+/* Turns the queries and keys of attentions by operators of their own.  Libraries of
+ * devices compute attention in halves and turn nothing.  operators_product.c */
+void pl_graph_turn_apart(pl_graph_t *g);
+
 /* For gradients. */
 bool pl_wants(const pl_graph_t *g, const pl_op_t *op, int k);
 pl_node_t pl_node_of(int32_t value);

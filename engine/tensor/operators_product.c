@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/random.h"
 #include "tensor/operators.h"
 
@@ -115,6 +116,7 @@ static int shape_attention(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
                v = pl_input_shape(g, op, 2);
     if (pl_want_float(g, op, op->input_count) != PL_OK)
         return PL_EINVAL;
+    const int inputs = op->input_count - (op->attr.axis > 0);
     if (q.rank != 4 || k.rank != 4 || !pl_same_shape(k, v) || q.dim[0] != k.dim[0]
         || q.dim[1] != k.dim[1] || q.dim[3] != k.dim[3])
         return pl_op_fail(g,
@@ -123,7 +125,7 @@ static int shape_attention(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
                           PL_TEXT_OF(q), PL_TEXT_OF(k), PL_TEXT_OF(v));
     out[1].shape = PL_SHAPE(2, q.dim[0] * q.dim[1] * q.dim[2]);
     const pl_shape_t all = PL_SHAPE(q.dim[0], q.dim[1], q.dim[2], k.dim[2]),
-                     m = op->input_count == 4 ? pl_input_shape(g, op, 3) : all;
+                     m = inputs == 4 ? pl_input_shape(g, op, 3) : all;
     bool fits = m.rank == 4 && m.dim[3] == k.dim[2];
     for (int i = 0; i < 4 && fits; i++)
         fits = m.dim[i] == 1 || m.dim[i] == all.dim[i];
@@ -188,12 +190,54 @@ static pl_node_t attention_of_scores(pl_graph_t *g, const pl_node_t qkv[3],
     return pl_matmul(g, pl_dropout(g, x, o->dropout), qkv[2], false, false);
 }
 
+void pl_attention_turn(pl_graph_t *g, pl_attention_options_t *o, pl_node_t *q,
+                       pl_node_t *k)
+{
+    pl_rotary_options_t own = {.base = o->rotary_base,
+                               .interleaved = o->rotary_interleaved};
+    *k = pl_rotary(g, *k, &own);
+    own.first = o->rotary_first;
+    *q = pl_rotary(g, *q, &own);
+    o->rotary = false;
+}
+
+/* The cosines and sines of the angles of queries and keys, which are constants: no step
+ * computes them again. */
+static pl_node_t turns_of(pl_graph_t *g, pl_shape_t q, int64_t keys,
+                          const pl_attention_options_t *o)
+{
+    const int64_t width = q.dim[3], half = width / 2, rows = q.dim[2] + keys;
+    const double base = o->rotary_base != 0 ? o->rotary_base : 10000;
+    if (width % 2 || !(base > 0 && isfinite(base))) {
+        pl_op_fail(g,
+                   "attention with rotary takes q and k of an even width and a base "
+                   "larger than 0, got %s and %g",
+                   PL_TEXT_OF(q), base);
+        return PL_NO_NODE;
+    }
+    double *turns = pl_alloc_array((size_t)(rows * width), sizeof *turns);
+    if (!turns)
+        return pl_graph_fail(g, PL_ENOMEM, "out of memory");
+    for (int64_t row = 0; row < rows; row++) {
+        const double at = row < q.dim[2] ? (double)o->rotary_first + (double)row
+                                         : (double)(row - q.dim[2]);
+        for (int64_t i = 0; i < half; i++) {
+            const double angle = at * pow(base, -2 * (double)i / (double)width);
+            turns[row * width + i] = cos(angle);
+            turns[row * width + half + i] = sin(angle);
+        }
+    }
+    const pl_node_t x = pl_tensor(g, PL_F64, PL_SHAPE(rows, width), turns);
+    pl_free(turns);
+    return x;
+}
+
 pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
                        const pl_attention_options_t *options)
 {
     pl_attention_options_t o = options ? *options : (pl_attention_options_t){0};
     pl_node_t kept;
-    pl_cache_attend(g, q, &k, &v, &o, &kept);
+    pl_cache_attend(g, &q, &k, &v, &o, &kept);
     pl_attr_t attr = {.a = o.scale != 0 ? o.scale : 1 / sqrt((double)pl_dim(g, q, -1)),
                       .causal = o.causal,
                       .to = o.window};
@@ -210,7 +254,7 @@ pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
     const pl_shape_t s = pl_shape_of(g, q), keys = pl_shape_of(g, k);
     if (s.rank == 4 && keys.rank == 4 && o.window >= s.dim[2] + keys.dim[2])
         attr.to = 0;                                        /* all */
-    pl_node_t inputs[4] = {q, share_heads(g, k, s.rank == 4 ? s.dim[1] : 1),
+    pl_node_t inputs[5] = {q, share_heads(g, k, s.rank == 4 ? s.dim[1] : 1),
                            share_heads(g, v, s.rank == 4 ? s.dim[1] : 1),
                            o.mask ? *o.mask : PL_NO_NODE};
     if (!g->error.code && s.rank == 4 && keys.rank == 4
@@ -222,9 +266,16 @@ pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
                                       : PL_NO_NODE;
         if (g->error.code)
             return PL_NO_NODE;
+        if (o.bias && g->value[bias.id].grad && o.rotary)
+            pl_attention_turn(g, &o, &inputs[0], &inputs[1]);
         if (o.bias && g->value[bias.id].grad)
             return attention_of_scores(g, inputs, &o, attr.a, bias, mask);
         inputs[3] = o.mask ? pl_where(g, mask, bias, pl_scalar(g, -INFINITY)) : bias;
+    }
+    int count = o.mask || o.bias ? 4 : 3;
+    if (o.rotary && !g->error.code && s.rank == 4 && keys.rank == 4) {
+        inputs[count++] = turns_of(g, s, keys.dim[2], &o);
+        attr.axis = o.rotary_interleaved ? 1 : (int)(s.dim[3] / 2);
     }
     if (random) {
         char path[64];
@@ -232,8 +283,7 @@ pl_node_t pl_attention(pl_graph_t *g, pl_node_t q, pl_node_t k, pl_node_t v,
         attr.b = o.dropout;
         attr.stream = pl_hash_text(pl_path(g, path));
     }
-    pl_node_t y = pl_emit(g, PL_OP_attention, inputs, o.mask || o.bias ? 4 : 3, &attr,
-                          NULL);
+    pl_node_t y = pl_emit(g, PL_OP_attention, inputs, count, &attr, NULL);
     if (random)
         pl_scope_end(g);
     return y;
@@ -249,6 +299,31 @@ static pl_node_t positions(pl_graph_t *g, int64_t n)
         x = pl_concat(g, (pl_node_t[]){x, above}, 2, 0);
     }
     return pl_slice(g, x, 0, 0, n);
+}
+
+/* The pairs of each row of x [..., T, d], turned by the angles of which these are cosines
+ * and sines [T, d/2]. */
+static pl_node_t turn_pairs(pl_graph_t *g, pl_node_t x, pl_node_t cosine, pl_node_t sine,
+                            bool interleaved)
+{
+    const pl_shape_t s = pl_shape_of(g, x);
+    const int64_t half = pl_dim(g, cosine, -1), part = interleaved ? 1 : half;
+    const pl_shape_t pairs = interleaved ? PL_SHAPE(-1, half, 1) : PL_SHAPE(-1, half);
+    pl_shape_t own = s;                        /* pairs lie side by side, or half apart */
+    if (g->error.code)
+        return PL_NO_NODE;
+    if (interleaved) {
+        own.dim[own.rank - 1] = half;
+        own.dim[own.rank++] = 2;
+    }
+    const int last = own.rank - 1;
+    const pl_node_t c = pl_reshape(g, cosine, pairs), r = pl_reshape(g, sine, pairs);
+    x = pl_reshape(g, x, own);
+    const pl_node_t a = pl_slice(g, x, last, 0, part),
+                    b = pl_slice(g, x, last, part, 2 * part);
+    const pl_node_t turned[] = {pl_sub(g, pl_mul(g, a, c), pl_mul(g, b, r)),
+                                pl_add(g, pl_mul(g, b, c), pl_mul(g, a, r))};
+    return pl_reshape(g, pl_concat(g, turned, 2, last), s);
 }
 
 /* Su et al., "RoFormer", 2021: pair i of a row of width d turns by position / base^(2 i /
@@ -276,22 +351,78 @@ pl_node_t pl_rotary(pl_graph_t *g, pl_node_t x, const pl_rotary_options_t *optio
     if (o.first)
         at = pl_add(g, at, pl_scalar(g, (double)o.first));
     turn = pl_mul(g, at, pl_exp(g, turn));                  /* [T, half] */
-    const pl_shape_t pairs = o.interleaved ? PL_SHAPE(-1, half, 1) : PL_SHAPE(-1, half);
-    const pl_node_t c = pl_reshape(g, pl_cos(g, turn), pairs),
-                    r = pl_reshape(g, pl_sin(g, turn), pairs);
-    pl_shape_t own = s;                        /* pairs lie side by side, or half apart */
-    if (o.interleaved) {
-        own.dim[own.rank - 1] = half;
-        own.dim[own.rank++] = 2;
+    return turn_pairs(g, x, pl_cos(g, turn), pl_sin(g, turn), o.interleaved);
+}
+
+static void op_append(pl_graph_t *g, const pl_op_t *op)
+{
+    if (PL_GROW(g->op, g->op_count, g->op_capacity) != PL_OK)
+        pl_graph_fail(g, PL_ENOMEM, "out of memory");
+    if (g->error.code)
+        return;
+    for (int k = 0; k < op->output_count; k++) {
+        g->value[op->output[k]].op = g->op_count;
+        g->value[op->output[k]].index = k;
     }
-    const int last = own.rank - 1;
-    const int64_t part = o.interleaved ? 1 : half;
-    x = pl_reshape(g, x, own);
-    const pl_node_t a = pl_slice(g, x, last, 0, part),
-                    b = pl_slice(g, x, last, part, 2 * part);
-    const pl_node_t turned[] = {pl_sub(g, pl_mul(g, a, c), pl_mul(g, b, r)),
-                                pl_add(g, pl_mul(g, b, c), pl_mul(g, a, r))};
-    return pl_reshape(g, pl_concat(g, turned, 2, last), s);
+    g->op[g->op_count++] = *op;
+}
+
+/* An attention or its gradient of turned queries and keys, and gradients turned back. */
+static void attention_apart(pl_graph_t *g, pl_op_t op)
+{
+    const int grad = op.code == PL_OP_attention_grad, before = g->op_count;
+    const pl_node_t turns = pl_node_of(op.input[--op.input_count]);
+    const bool interleaved = op.attr.axis == 1;
+    const int64_t half = pl_dim(g, turns, 1) / 2;
+    pl_node_t cosine[2], sine[2], made[2];
+    for (int64_t k = 0, row = 0; k < 2; k++) {              /* queries, keys */
+        const pl_node_t x = pl_node_of(op.input[grad + k]);
+        const int64_t end = row + pl_dim(g, x, 2);
+        const pl_node_t rows = pl_slice(g, turns, 0, row, end);
+        cosine[k] = pl_slice(g, rows, 1, 0, half);
+        sine[k] = pl_slice(g, rows, 1, half, 2 * half);
+        op.input[grad + k] = turn_pairs(g, x, cosine[k], sine[k], interleaved).id;
+        row = end;
+    }
+    op.attr.axis = 0;
+    const int32_t output[] = {op.output[0], op.output[1]};
+    for (int k = 0; k < 2 && grad && !g->error.code; k++) {
+        const pl_value_t own = g->value[output[k]];
+        made[k] = pl_value_add(g, &own);
+        op.output[k] = made[k].id;
+    }
+    op_append(g, &op);
+    for (int k = 0; k < 2 && grad && !g->error.code; k++) {
+        const pl_node_t dx = turn_pairs(g, made[k], cosine[k], pl_neg(g, sine[k]),
+                                        interleaved);
+        op_append(g, &(pl_op_t){.code = PL_OP_reshape,
+                                .input_count = 1,
+                                .output_count = 1,
+                                .input = {dx.id},
+                                .output = {output[k]},
+                                .attr.shape = pl_shape_of(g, dx)});
+    }
+    for (int i = before; i < g->op_count; i++) {
+        memcpy(g->op[i].path, op.path, sizeof op.path);
+        g->op[i].checkpoint = op.checkpoint;
+        g->op[i].is_repeated = op.is_repeated;
+        g->op[i].gradient_of = op.gradient_of;
+    }
+}
+
+void pl_graph_turn_apart(pl_graph_t *g)
+{
+    pl_op_t *op = g->op;
+    const int count = g->op_count;
+    g->op = NULL;
+    g->op_count = g->op_capacity = 0;
+    for (int i = 0; i < count && !g->error.code; i++)
+        if ((op[i].code == PL_OP_attention || op[i].code == PL_OP_attention_grad)
+            && op[i].attr.axis)
+            attention_apart(g, op[i]);
+        else
+            op_append(g, &op[i]);
+    pl_free(op);
 }
 
 int pl_shape_of_inputs(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
@@ -313,7 +444,8 @@ static void gradient_attention(pl_graph_t *g, const pl_op_t *op, pl_node_t dy,
                           v,
                           pl_node_of(op->output[0]),
                           pl_node_of(op->output[1]),
-                          pl_node_of(op->input[3])};
+                          pl_node_of(op->input[3]),
+                          pl_node_of(op->input[4])};
     dx[0] = pl_emit(g, PL_OP_attention_grad, inputs, op->input_count + 3, &op->attr,
                     dx + 1);
 }

@@ -51,7 +51,8 @@ static pl_node_t attend(pl_graph_t *g, pl_node_t x, const attention_t *a)
 {
     const pl_shape_t shape = pl_shape_of(g, x);
     const int64_t C = shape.dim[2];
-    const pl_attention_options_t options = {.causal = a->is_causal};
+    const pl_attention_options_t options = {.causal = a->is_causal,
+                                            .rotary = a->is_rotary};
     const pl_node_t qkv = linear(g, "qkv", x, 3 * C, a->has_bias);
     pl_node_t part[3];
     for (int k = 0; k < 3; k++) {                           /* [B, heads, T, C / heads] */
@@ -59,8 +60,6 @@ static pl_node_t attend(pl_graph_t *g, pl_node_t x, const attention_t *a)
         part[k] = pl_reshape(
             g, part[k], PL_SHAPE(shape.dim[0], shape.dim[1], a->heads, C / a->heads));
         part[k] = pl_permute(g, part[k], (int[]){0, 2, 1, 3});
-        if (a->is_rotary && k < 2)
-            part[k] = pl_rotary(g, part[k], NULL);
     }
     x = pl_attention(g, part[0], part[1], part[2], &options);
     x = pl_reshape(g, pl_permute(g, x, (int[]){0, 2, 1, 3}), shape);

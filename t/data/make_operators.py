@@ -65,6 +65,19 @@ def rotary(x, base, first, interleaved):
     return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1)
 
 
+def rotary_attention(q, k, v, causal=False, base=10000, first=0, interleaved=False, kind=0):
+    B, H, T, S = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
+    seen = torch.ones(B, 1, T, S, dtype=torch.bool)
+    if kind == 1:
+        seen = seen & (torch.arange(B * S) % 3 != 1).reshape(B, 1, 1, S)
+    if causal:
+        seen = seen.tril()
+    bias = q.flatten()[:S] if kind == 2 else torch.zeros(S)
+    q, k = rotary(q, base, first, interleaved), rotary(k, base, 0, interleaved)
+    k, v = (x.repeat_interleave(H // x.shape[1], 1) for x in (k, v))
+    return (q @ k.mT * q.shape[-1] ** -.5 + bias).masked_fill(~seen, -torch.inf).softmax(-1) @ v
+
+
 def self_attention(x):
     B, T, C = x.shape[0], x.shape[1], x.shape[2] // 3
     q, k, v = (part.reshape(B, T, 2, C // 2).transpose(1, 2) for part in x.split(C, 2))
@@ -460,6 +473,13 @@ C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
      [(2, 2, 4, 4), (2, 2, 6, 4), (2, 2, 6, 4)]),
     ("rotary", lambda a: rotary(a, 10000, 0, False), [(2, 2, 5, 6)]),
     ("rotary, interleaved, later", lambda a: rotary(a, 100, 3, True), [(2, 7, 8)]),
+    ("attention, rotary", lambda *x: rotary_attention(*x, True), [(2, 2, 5, 6)] * 3),
+    ("attention, rotary, interleaved, grouped queries, later",
+     lambda *x: rotary_attention(*x, base=100, first=3, interleaved=True), [(1, 4, 3, 8), (1, 2, 6, 8), (1, 2, 6, 8)]),
+    ("attention, rotary, mask", lambda *x: rotary_attention(*x, True, kind=1), [(2, 2, 5, 4)] * 3),
+    ("attention, rotary, trained bias", lambda *x: rotary_attention(*x, first=2, kind=2),
+     [(2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 4)]),
+    ("attention, rotary, width 16", lambda *x: rotary_attention(*x, True, 500), [(1, 2, 37, 16)] * 3),
     ("attention, one token", lambda q, k, v: attention(q, k, v, True), [(1, 1, 1, 3)] * 3),
     ("attention, ragged", lambda q, k, v: attention(q, k, v, True), [(1, 1, 19, 8)] * 3),
     ("attention, heads cut out", self_attention, [(2, 5, 24)]),

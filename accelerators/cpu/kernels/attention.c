@@ -65,13 +65,56 @@ static void copy_rows(const float *from, int64_t from_row, float *to, int64_t to
                 *(const lanes_t *)(from + t * from_row + e);
 }
 
-/* The tensor itself, of so many rows, or a padded copy. */
-static side_t side_in(attention_head_t *h, const pl_strides_t *strides, int64_t rows)
+/* Turns the pairs of each row by its angles, or, with a sign of -1, back: Su et al.,
+ * "RoFormer", 2021, section 3.4.2.  `to` may be `from`. */
+static void turn_rows(const attention_head_t *h, side_t from, side_t to, int64_t rows,
+                      const float *turns, float sign)
+{
+    const int64_t half = h->width / 2;
+    for (int64_t t = 0; t < rows; t++) {
+        const float *x = from.at + t * from.row, *cosine = turns + t * h->width,
+                    *sine = cosine + half;
+        float *y = to.at + t * to.row;
+        if (h->job->apart == 1) {
+#pragma GCC ivdep
+            for (int64_t i = 0; i < half; i++) {
+                const float a = x[2 * i], b = x[2 * i + 1], s = sign * sine[i];
+                y[2 * i] = a * cosine[i] - b * s;
+                y[2 * i + 1] = b * cosine[i] + a * s;
+            }
+            continue;
+        }
+#pragma GCC ivdep
+        for (int64_t i = 0; i < half; i++) {
+            const float a = x[i], b = x[half + i], s = sign * sine[i];
+            y[i] = a * cosine[i] - b * s;
+            y[half + i] = b * cosine[i] + a * s;
+        }
+    }
+}
+
+/* The angles of queries, or of keys; NULL: nothing is turned. */
+static const float *turns_of(const attention_head_t *h, bool keys)
+{
+    return h->job->turns && keys ? h->job->turns + h->tokens * h->width : h->job->turns;
+}
+
+/* The tensor itself, of so many rows, or a padded copy: turned, if it has turns. */
+static side_t side_in(attention_head_t *h, const pl_strides_t *strides, int64_t rows,
+                      const float *turns)
 {
     float *from = strides_apply(h, strides);
-    if (is_dense(h, strides))
+    if (is_dense(h, strides) && !turns)
         return (side_t){from, strides->token};
     float *copy = head_take(h, rows * h->columns);
+    if (turns) {
+        turn_rows(h, (side_t){from, strides->token}, (side_t){copy, h->columns}, rows,
+                  turns, 1.0f);
+        for (int64_t t = 0; t < rows && h->width != h->columns; t++)
+            memset(copy + t * h->columns + h->width, 0,
+                   (size_t)(h->columns - h->width) * sizeof *copy);
+        return (side_t){copy, h->columns};
+    }
     if (h->width == h->columns)
         copy_rows(from, strides->token, copy, h->columns, rows, h->columns);
     for (int64_t t = 0; t < rows && h->width != h->columns; t++) {
@@ -96,11 +139,15 @@ static void side_clear(const attention_head_t *h, side_t side, int64_t rows)
         memset(side.at + t * side.row, 0, (size_t)h->columns * sizeof *side.at);
 }
 
-/* Moves the results from the copy to their place. */
+/* Moves the results from the copy to their place: turned back, if they have turns. */
 static void side_finish(const attention_head_t *h, side_t side,
-                        const pl_strides_t *strides, int64_t rows)
+                        const pl_strides_t *strides, int64_t rows, const float *turns)
 {
     float *to = strides_apply(h, strides);
+    if (turns) {
+        turn_rows(h, side, (side_t){to, strides->token}, rows, turns, -1.0f);
+        return;
+    }
     if (is_dense(h, strides))
         return;
     if (h->width == h->columns)
@@ -136,9 +183,9 @@ static attention_head_t head_start(const pl_attention_job_t *job, int64_t index)
     h.slope = head_take(&h, h.keys * h.block);
     h.factor = head_take(&h, h.keys * h.block);
     h.row = head_take(&h, h.keys);
-    h.q = side_in(&h, &job->q, h.tokens);
-    h.k = side_in(&h, &job->k, h.keys);
-    h.v = side_in(&h, &job->v, h.keys);
+    h.q = side_in(&h, &job->q, h.tokens, turns_of(&h, false));
+    h.k = side_in(&h, &job->k, h.keys, turns_of(&h, true));
+    h.v = side_in(&h, &job->v, h.keys, NULL);
     return h;
 }
 
@@ -335,7 +382,7 @@ void KERNEL(attention)(const void *of, int64_t from, int64_t to)
         h.y = side_out(&h, &job->y, h.tokens);
         for (int64_t i = 0; i < h.tokens; i += h.block)
             forward_block(&h, block_at(&h, i));
-        side_finish(&h, h.y, &job->y, h.tokens);
+        side_finish(&h, h.y, &job->y, h.tokens, NULL);
     }
 }
 
@@ -393,7 +440,7 @@ void KERNEL(attention_grad)(const void *of, int64_t from, int64_t to)
     const pl_attention_job_t *job = of;
     for (int64_t index = from; index < to; index++) {
         attention_head_t h = head_start(job, index);
-        h.dy = side_in(&h, &job->dy, h.tokens);
+        h.dy = side_in(&h, &job->dy, h.tokens, NULL);
         h.dq = side_out(&h, &job->dq, h.tokens);
         h.dk = side_out(&h, &job->dk, h.keys);
         h.dv = side_out(&h, &job->dv, h.keys);
@@ -401,8 +448,8 @@ void KERNEL(attention_grad)(const void *of, int64_t from, int64_t to)
         side_clear(&h, h.dv, h.keys);
         for (int64_t i = 0; i < h.tokens; i += h.block)
             backward_block(&h, block_at(&h, i));
-        side_finish(&h, h.dq, &job->dq, h.tokens);
-        side_finish(&h, h.dk, &job->dk, h.keys);
-        side_finish(&h, h.dv, &job->dv, h.keys);
+        side_finish(&h, h.dq, &job->dq, h.tokens, turns_of(&h, false));
+        side_finish(&h, h.dk, &job->dk, h.keys, turns_of(&h, true));
+        side_finish(&h, h.dv, &job->dv, h.keys, NULL);
     }
 }

@@ -227,6 +227,9 @@ typedef struct pl_attention_job {
                                    is ignored] */
     pl_strides_t bias;          /* added to scaled scores, keys side by side; strides may
                                    be 0  [at NULL: none] */
+    const float *turns;         /* [tokens + keys, width]: cosines and sines of the angles
+                                   of queries, then of keys  [NULL: none] */
+    int64_t apart;              /* of the numbers of a pair that is turned: 1, width/2 */
     float *row_max, *sum;       /* [batch, heads, tokens] the largest score, not scaled;
                                    the sum of e^(scale (score - row_max))  [not stored] */
     char *scratch;

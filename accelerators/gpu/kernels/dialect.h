@@ -239,6 +239,13 @@ HALVES(f16)
 #define SYNC_OF_SUMS() SYNC()
 #endif
 
+/* The inner product of two pairs (a, b), each turned by the angle whose cosine is c and
+ * whose sine is s. */
+FN real turned_product(real a, real b, real c, real s, real a2, real b2, real c2, real s2)
+{
+    return (a * c - b * s) * (a2 * c2 - b2 * s2) + (b * c + a * s) * (b2 * c2 + a2 * s2);
+}
+
 /* A NaN is larger than anything. */
 FN real larger(real a, real b)
 {
