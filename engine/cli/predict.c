@@ -172,12 +172,21 @@ static const char *class_name(const json_t *names, int64_t class)
     return json_string_value(json_array_get(names, (size_t) class));
 }
 
+/* The file of a sample in a list  [NULL: the data does not consist of files]. */
+static const char *file_of(const json_t *files, int64_t sample)
+{
+    return json_string_value(json_array_get(files, (size_t)sample));
+}
+
 /* The classes, by their names [numbers], or the values of an output with one class; one
- * line a sample. */
-static void write_numbers(FILE *file, const scores_t *s, const json_t *names)
+ * line a sample, which begins with its file [none]. */
+static void write_numbers(FILE *file, const scores_t *s, const json_t *names,
+                          const json_t *files)
 {
     const float *score = s->data;
-    for (int64_t sample = 0; sample < s->samples && !ferror(file); sample++)
+    for (int64_t sample = 0; sample < s->samples && !ferror(file); sample++) {
+        if (file_of(files, sample))
+            fprintf(file, "%s\t", file_of(files, sample));
         for (int64_t k = 0; k < s->per_sample; k++, score += s->classes) {
             char end = k + 1 < s->per_sample ? ' ' : '\n';
             const int64_t class = likeliest(score, s->classes);
@@ -189,6 +198,7 @@ static void write_numbers(FILE *file, const scores_t *s, const json_t *names)
             else
                 fprintf(file, "%.9g%c", *score, end);
         }
+    }
 }
 
 /* The start of each character of a vocabulary, and the end of the last: [classes + 1];
@@ -231,7 +241,7 @@ static void write_characters(FILE *file, const scores_t *s, const char *const *b
 
 /* Writes characters if the weights at `checkpoint` have a vocabulary, else numbers. */
 static void write_lines(FILE *file, const pl_result_tensor_t *output,
-                        const char *checkpoint)
+                        const char *checkpoint, const json_t *files)
 {
     const scores_t scores = scores_of(output), *s = &scores;
     json_t *data_info = cli_weights_data_info(checkpoint);
@@ -244,7 +254,7 @@ static void write_lines(FILE *file, const pl_result_tensor_t *output,
     if (begin || bytes)
         write_characters(file, s, begin);
     else
-        write_numbers(file, s, json_object_get(data_info, "class_names"));
+        write_numbers(file, s, json_object_get(data_info, "class_names"), files);
     free(begin);
     json_decref(data_info);
 }
@@ -261,10 +271,11 @@ static const pl_result_tensor_t *answer_of(const pl_result_t *result)
 }
 
 /* {"event": "prediction", "sample": 0, "class": 9, "logits": […]}, with all outputs. */
-static json_t *answer_json(const pl_result_t *result, int64_t sample, const json_t *names)
+static json_t *answer_json(const pl_result_t *result, int64_t sample, const json_t *names,
+                           const json_t *files)
 {
-    json_t *json = json_pack("{s:s, s:I}", "event", "prediction", "sample",
-                             (json_int_t)sample);
+    json_t *json = json_pack("{s:s, s:I, s:s*}", "event", "prediction", "sample",
+                             (json_int_t)sample, "file", file_of(files, sample));
     scores_t first = scores_of(answer_of(result));
     if (first.classes > 1 && first.per_sample == 1) {
         const int64_t class = likeliest(first.data + sample * first.classes,
@@ -323,15 +334,19 @@ static int write_answers(predict_command_t *predict, const pl_result_t *result,
     if (wants_array(arguments_of(predict)))
         return write_array(arguments_of(predict)->output, output, err);
     output_begin(predict);
+    json_t *text = json_loads(result->text, 0, NULL);
+    const json_t *files = json_object_get(text, "files");
     if (!predict->session.json || predict->output != stdout) {
-        write_lines(predict->output, output, arguments_of(predict)->checkpoint);
+        write_lines(predict->output, output, arguments_of(predict)->checkpoint, files);
+        json_decref(text);
         return PL_OK;
     }
     json_t *data_info = cli_weights_data_info(arguments_of(predict)->checkpoint);
     const json_t *names = json_object_get(data_info, "class_names");
     for (int64_t k = 0; k < output->shape.dim[0] && !cli_output_gone(); k++)
-        cli_print_json(answer_json(result, k, names));
+        cli_print_json(answer_json(result, k, names, files));
     json_decref(data_info);
+    json_decref(text);
     return PL_OK;
 }
 
