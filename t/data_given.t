@@ -28,6 +28,7 @@ fit_refuses_the_run_file_of_other_data() {
 
 fit_takes_the_options_of_init() {
     put_table goods.csv 4
+    rm -f goods.json
     try "$paceline" fit goods.csv --target weight --set trainer.max_steps=1
     is "$status" 0 "fit takes a target: $err"
     like "$(<goods.json)" '"y": "weight"' "it stands in the run file"
@@ -78,6 +79,7 @@ predict_says_how_it_reads_other_data() {
 
 what_init_prints_comes_before_its_error() {
     put_table goods.csv 7
+    rm -f goods.json
     try "$paceline" init goods.csv --output there.json
     refused 2 'there.json exists: choose another name with --output, or remove it' init goods.csv --output there.json
     rm -f goods.json
@@ -86,6 +88,48 @@ what_init_prints_comes_before_its_error() {
         matches "$(head -n 1 both)" '^A table of 60 rows and 3 columns'
 }
 
+folds_that_cannot_work_are_refused_once() {
+    put_table goods.csv 8
+    rm -f goods.json
+    try "$paceline" init goods.csv
+    try "$paceline" fit goods.json --set data.folds=99 --set trainer.max_steps=1
+    is "$status" 2 "more folds than samples are refused"
+    is "$(grep -c 'data.folds 99 of 60 samples leaves nothing to validate on' <<<"$err")" 1 "one error says so"
+    is "$out" "" "there is no table of runs that failed"
+    try "$paceline" fit goods.json --set data.folds=99 --json
+    is "$(grep -c '"event":"result"' <<<"$out")" 1 "events have one result"
+    like "$(tail -n 1 <<<"$out")" '"event":"sweep".*"status":"not run"' "and the sweep says that the others did not run"
+    awk 'BEGIN { print "day,tide"; for (k = 0; k < 100; k++) print k "," 100 * sin(k / 3) }' >tides.csv
+    try "$paceline" init tides.csv --target tide
+    try "$paceline" fit tides.json --set data.folds=5
+    is "$(grep -c 'the order of the samples matters, so they have no folds' <<<"$err")" 1 "a series is refused once"
+}
+
+names_with_commas_are_one_value_of_set() {
+    put_table goods.csv 9
+    sed 's/$/,1/; 1s/,1$/,a,b/; 2,$s/$/,2/' goods.csv >wide.csv
+    rm -f wide.json
+    try "$paceline" init wide.csv --target kind
+    try "$paceline" fit wide.json --set data.ignore=a,b,weight --set data.missing_values=NA,none --set trainer.max_steps=1
+    is "$status" 0 "columns to ignore are one run: $err"
+    like "$("$paceline" inspect runs/latest)" '"x":."size".,' "which ignores all of them"
+    is "$(grep -c 'a comma in' <<<"$err")" 0 "nothing is to be explained"
+    try "$paceline" fit wide.json --set optimizer.lr=0.01,0.02 --set trainer.max_steps=1
+    like "$err" "^2 runs: a comma in --set optimizer.lr separates values; .* --set 'optimizer.lr=\"0.01,0.02\"'" \
+        "a sweep says how to quote"
+}
+
+a_run_without_epochs_names_no_checkpoints() {
+    put_table goods.csv 10
+    rm -f goods.json
+    try "$paceline" fit goods.csv --set trainer.max_epochs=0
+    is "$status" 0 "a run without epochs ends well"
+    is "$(grep -c 'saved 0 checkpoints' <<<"$err")" 0 "there are none, and no folder of them"
+}
+
+run folds_that_cannot_work_are_refused_once trains
+run names_with_commas_are_one_value_of_set trains
+run a_run_without_epochs_names_no_checkpoints trains
 run fit_refuses_the_run_file_of_other_data trains
 run fit_takes_the_options_of_init trains
 run a_name_behind_the_file_chooses_a_table_or_an_array trains

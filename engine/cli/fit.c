@@ -314,7 +314,12 @@ static pl_options_t *fit_next(cli_session_t *session, const pl_result_t *result)
     if (fit->sweep.runs == 1)
         return NULL;
     cli_sweep_keep(&fit->sweep, cli_result_json(session, result));
-    pl_options_t *options = session->signal ? NULL : fit_load(fit, &err);
+    /* What is wrong with the first fold is wrong with all. */
+    const bool cannot_fold = fit->sweep.folds && fit->sweep.next == 1
+                             && session->status == CLI_WRONG;
+    if (cannot_fold && !session->json)
+        return NULL;
+    pl_options_t *options = session->signal || cannot_fold ? NULL : fit_load(fit, &err);
     if (options)
         return options;
     if (err.code != PL_OK)
@@ -380,6 +385,8 @@ int cli_fit(const cli_fit_t *given)
         && fit.sweep.runs > (fit.sweep.folds ? fit.sweep.folds : 1))
         code = pl_fail(&err, PL_EINVAL,
                        "--print-config prints one run: give each --set one value");
+    if (code == PL_OK && !arguments->json)
+        cli_sweep_explain(&fit.sweep);
     if (code == PL_OK)
         fit.session.options = fit_load(&fit, &err);
     if (fit.session.options && arguments->print_config && fit.sweep.folds

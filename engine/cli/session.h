@@ -170,6 +170,8 @@ typedef struct cli_sweep {
  * is a key with a value for each fold. PL_EINVAL names the wrong one. */
 int cli_sweep_open(cli_sweep_t *sweep, const cli_run_t *run, pl_error_t *err);
 void cli_sweep_close(cli_sweep_t *sweep);
+/* Says on standard error why there are several runs, if a comma is the cause. */
+void cli_sweep_explain(const cli_sweep_t *sweep);
 
 /* The options of the next run; NULL with an error, or without one after the last run. */
 pl_options_t *cli_sweep_next(cli_sweep_t *sweep, pl_error_t *err);

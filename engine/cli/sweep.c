@@ -1,7 +1,8 @@
 /* sweep.c - several runs from one request: --set KEY=a,b
  *
  * A comma separates values unless it stands in brackets, braces, parentheses or quotes,
- * so a list or a name with a comma is one value, and so is a query. Several such keys
+ * so a list or a name with a comma is one value, and so are a query and a list of the
+ * names of columns. Several such keys
  * give every combination; the last key changes fastest. All runs are checked before the
  * first one starts: a sweep should not end after hours at a slip of the pen. */
 #include "cli/session.h"
@@ -68,6 +69,23 @@ static int axis_read(cli_axis_t *axis, const char *word, pl_error_t *err)
     return PL_OK;
 }
 
+/* Whether the option of a key is a list of names with commas between them. */
+static bool takes_names(const char *word)
+{
+    static const char *const names[] = {"covariates", "features", "ignore",
+                                        "missing_values"};
+    const int length = (int)key_length(word);
+    int begin = length;
+    bool found = false;
+    while (begin > 0 && word[begin - 1] != '.')
+        begin--;
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        found |= (int)strlen(names[k]) == length - begin
+                 && !strncmp(word + begin, names[k], strlen(names[k]));
+    found |= begin > 7 && !strncmp(word + begin - 8, ".fields.", 8);
+    return found && !strncmp(word, "data.", 5);
+}
+
 /* Finds the keys with several values. A second --set of such a key is refused: it would
  * replace all its values by one. */
 static int find_axes(cli_sweep_t *sweep, pl_error_t *err)
@@ -77,7 +95,8 @@ static int find_axes(cli_sweep_t *sweep, pl_error_t *err)
     for (int k = 0; k < set->count && code == PL_OK; k++) {
         const char *word = set->text[k];
         const size_t length = key_length(word);
-        if (!word[length] || word[length + 1 + value_length(word + length + 1)] != ',')
+        if (!word[length] || takes_names(word)
+            || word[length + 1 + value_length(word + length + 1)] != ',')
             continue;
         if (sweep->axes == CLI_SWEPT)
             return pl_fail(err, PL_EINVAL,
@@ -241,6 +260,19 @@ void cli_sweep_close(cli_sweep_t *sweep)
 pl_options_t *cli_sweep_next(cli_sweep_t *sweep, pl_error_t *err)
 {
     return sweep->next < sweep->runs ? options_of(sweep, sweep->next++, err) : NULL;
+}
+
+void cli_sweep_explain(const cli_sweep_t *sweep)
+{
+    const cli_axis_t *axis = sweep->axis;
+    const int own = sweep->axes - (sweep->folds > 0);
+    if (!own)
+        return;
+    const char *word = sweep->run.set.text[axis->word];
+    const int length = (int)key_length(word);
+    cli_note("%d runs: a comma in --set %.*s separates values; one value with a comma is "
+             "quoted: --set '%.*s=\"%s,%s\"'",
+             sweep->runs, length, word, length, word, axis->value[0], axis->value[1]);
 }
 
 /* ---- the values of a run ---- */
