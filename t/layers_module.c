@@ -375,7 +375,7 @@ static void mistakes_have_a_place(void)
         {"[{'branches': [['relu']], 'join': 'min'}]", "join takes concat, add or mul$"},
         {"[{'branches': 3}]", "branches takes 1 to 8 lists of layers, in a list"},
         {"[{'residual': ['relu'], 'axis': 1}]",
-         "\"axis\" does not go with \"residual\", but shortcut does$"},
+         "\"axis\" does not go with \"residual\": its keys are residual shortcut only$"},
         {"[{'checkpoint': ['relu'], 'axis': 1}]",
          "\"checkpoint\" stands alone: remove \"axis\"$"},
         {"[{'checkpoint': 3}]", "\"module.layers.0\": checkpoint takes a list of layers"},

@@ -339,41 +339,44 @@ static void keep_others(cli_sweep_t *sweep)
     }
 }
 
-/* Of the folds that were trained, from run `first` on: the mean of each metric, or its
- * standard deviation from `mean`  [NULL: the mean]. */
+/* Of the folds that were trained, from run `first` on: the mean of each metric over those
+ * that have it, or its standard deviation from `mean`  [NULL: the mean]. */
 static json_t *folds_measure(const cli_sweep_t *sweep, int first, const json_t *mean,
                              int *count_p)
 {
-    json_t *sums = json_object(), *value;
+    json_t *sums = json_object(), *counts = json_object(), *value;
     const char *name;
-    int count = 0;
+    *count_p = 0;
     for (int k = first; k < first + sweep->folds; k++) {
         const json_t *row = json_array_get(sweep->rows, (size_t)k);
         const char *status = json_string_value(json_object_get(row, "status"));
         json_t *metrics = status && !strcmp(status, "failed")
                               ? NULL
                               : json_object_get(row, "metrics");
-        count += json_is_object(metrics);
+        *count_p += json_is_object(metrics);
         json_object_foreach(metrics, name, value) {
             const double x = json_number_value(value)
                              - json_number_value(json_object_get(mean, name)),
                          sum = json_number_value(json_object_get(sums, name));
+            const json_int_t had = json_integer_value(json_object_get(counts, name));
             json_object_set_new(sums, name, json_real(sum + (mean ? x * x : x)));
+            json_object_set_new(counts, name, json_integer(had + 1));
         }
     }
     json_object_foreach(sums, name, value) {
-        const double sum = json_real_value(value);
+        const double sum = json_real_value(value),
+                     count = json_number_value(json_object_get(counts, name));
         json_real_set(value, !mean       ? sum / count
                              : count > 1 ? sqrt(sum / (count - 1))
                                          : 0);
     }
+    json_decref(counts);
     for (int k = first; k < first + sweep->folds; k++)
         json_object_foreach(json_object_get(json_array_get(sweep->rows, (size_t)k),
                                             "metrics"),
                             name, value)
             if (!json_is_number(value))                     /* it is not finite */
                 json_object_del(sums, name);
-    *count_p = count;
     return sums;
 }
 

@@ -375,27 +375,26 @@ static pl_node_t branches_build(pl_layer_builder_t *b, pl_node_t x, const json_t
 static pl_node_t object_build(pl_layer_builder_t *b, pl_node_t x, const json_t *object)
 {
     static const struct {
-        const char *key, *others;
+        const char *key, *keys;
         pl_node_t (*build)(pl_layer_builder_t *b, pl_node_t x, const json_t *object);
-    } forms[] = {{"residual", "shortcut", residual_build},
-                 {"repeat", "layers", repeat_build},
-                 {"checkpoint", "", checkpoint_build},
-                 {"branches", "join axis", branches_build}};
+    } forms[] = {{"residual", " residual shortcut ", residual_build},
+                 {"repeat", " repeat layers ", repeat_build},
+                 {"checkpoint", " checkpoint ", checkpoint_build},
+                 {"branches", " branches join axis ", branches_build}};
     for (size_t k = 0; k < sizeof forms / sizeof *forms; k++) {
         const char *key;
         json_t *value;
         if (!json_object_get(object, forms[k].key))
             continue;
-        json_object_foreach((json_t *)object, key, value)
-            if (strcmp(key, forms[k].key) && !strstr(forms[k].others, key)) {
-                if (*forms[k].others)
-                    pl_layer_fail(b, "\"%s\" does not go with \"%s\", but %s does", key,
-                                  forms[k].key, forms[k].others);
-                else
-                    pl_layer_fail(b, "\"%s\" stands alone: remove \"%s\"",
-                                  forms[k].key, key);
+        json_object_foreach((json_t *)object, key, value) {
+            char word[64];
+            snprintf(word, sizeof word, " %s ", key);
+            if (!strstr(forms[k].keys, word) || strchr(key, ' ')) {
+                pl_layer_fail(b, "\"%s\" does not go with \"%s\": its keys are%sonly",
+                              key, forms[k].key, forms[k].keys);
                 return PL_NO_NODE;
             }
+        }
         return forms[k].build(b, x, object);
     }
     pl_layer_fail(b, "an object among the layers has \"residual\", \"repeat\", "
