@@ -375,27 +375,22 @@ static pl_node_t branches_build(pl_layer_builder_t *b, pl_node_t x, const json_t
 static pl_node_t object_build(pl_layer_builder_t *b, pl_node_t x, const json_t *object)
 {
     static const struct {
-        const char *key, *keys;
+        const char *format, *key[3];
         pl_node_t (*build)(pl_layer_builder_t *b, pl_node_t x, const json_t *object);
-    } forms[] = {{"residual", " residual shortcut ", residual_build},
-                 {"repeat", " repeat layers ", repeat_build},
-                 {"checkpoint", " checkpoint ", checkpoint_build},
-                 {"branches", " branches join axis ", branches_build}};
+    } forms[] = {{"{s:o, s?o!}", {"residual", "shortcut"}, residual_build},
+                 {"{s:o, s?o!}", {"repeat", "layers"}, repeat_build},
+                 {"{s:o!}", {"checkpoint"}, checkpoint_build},
+                 {"{s:o, s?o, s?o!}", {"branches", "join", "axis"}, branches_build}};
     for (size_t k = 0; k < sizeof forms / sizeof *forms; k++) {
-        const char *key;
-        json_t *value;
-        if (!json_object_get(object, forms[k].key))
+        const char *const *key = forms[k].key;
+        json_error_t why;
+        if (!json_object_get(object, key[0]))
             continue;
-        json_object_foreach((json_t *)object, key, value) {
-            char word[64];
-            snprintf(word, sizeof word, " %s ", key);
-            if (!strstr(forms[k].keys, word) || strchr(key, ' ')) {
-                pl_layer_fail(b, "\"%s\" does not go with \"%s\": its keys are%sonly",
-                              key, forms[k].key, forms[k].keys);
-                return PL_NO_NODE;
-            }
-        }
-        return forms[k].build(b, x, object);
+        if (!json_unpack_ex((json_t *)object, &why, JSON_VALIDATE_ONLY, forms[k].format,
+                            key[0], key[1], key[2]))
+            return forms[k].build(b, x, object);
+        pl_layer_fail(b, "\"%s\": %s", key[0], why.text);
+        return PL_NO_NODE;
     }
     pl_layer_fail(b, "an object among the layers has \"residual\", \"repeat\", "
                      "\"checkpoint\" or \"branches\"");
