@@ -18,13 +18,14 @@ typedef struct mlp {
     pl_reals_t class_weights;
     double target_mean, target_factor;
     pl_reals_t target_means, target_factors;
-    int64_t classes, outputs, ignore_index, category_values, embedding;
+    int64_t classes, outputs, labels, ignore_index, category_values, embedding;
 } mlp_t;
 
 static const pl_option_t mlp_options[] = {
     PL_WORD(mlp_t, task, "\"auto\"", "auto|class|labels|value",
             "what is predicted: a class, several labels of a sample, or values; auto: a "
-            "class if the target is a whole number, else values"),
+            "class if the target is a whole number, labels if it is several of 0 and 1, "
+            "else values"),
     PL_INTS(mlp_t, hidden, "[128]", "1..", "units of each hidden layer"),
     PL_TEXT(mlp_t, activation, "\"relu\"", "relu|gelu|tanh",
             "activation after each hidden layer"),
@@ -35,7 +36,9 @@ static const pl_option_t mlp_options[] = {
     PL_INT(mlp_t, classes, "\"auto\"", "0..",
            "number of classes; the targets must be their numbers, from 0; 0: none"),
     PL_INT(mlp_t, outputs, "\"auto\"", "0..",
-           "number of labels or values of a sample; 0: as the target, or 1"),
+           "number of values of a sample; 0: as the target, or 1"),
+    PL_INT(mlp_t, labels, "\"auto\"", "0..",
+           "number of labels of a sample; 0: as the target, or \"outputs\""),
     PL_REALS(mlp_t, class_weights, "[]", "0..",
              "weight of each class in the loss, or of each label where it is 1; []: all "
              "1"),
@@ -50,9 +53,9 @@ static const pl_option_t mlp_options[] = {
     PL_INT(mlp_t, category_values, "\"auto\"", "0..",
            "number of different whole numbers in the field c, the categories; 0: none"),
     PL_INT(mlp_t, embedding, "8", "1..", "numbers that stand for a category"),
-    {"metrics", PL_OPTION_JSON, offsetof(mlp_t, metrics), "[]", NULL,
-     "list of metrics to log, such as [\"acc\", \"f1 weighted\"]; []: acc, or mae and "
-     "r2"},
+    {"metrics", PL_OPTION_JSON, offsetof(mlp_t, metrics), "null", NULL,
+     "list of metrics to log, such as [\"acc\", \"f1 weighted\"]; []: none; null: acc, "
+     "or mae and r2"},
     PL_OPTIONS_END,
 };
 
@@ -63,7 +66,7 @@ static void log_metrics(pl_graph_t *g, const mlp_t *m, pl_task_t task, pl_node_t
     const pl_classes_options_t ignored = {.has_ignore = task == PL_TASK_CLASS,
                                           .ignore_index = m->ignore_index};
     const char *names = task == PL_TASK_VALUE ? "[\"mae\", \"r2\"]" : "[\"acc\"]";
-    pl_log_metrics(g, strcmp(m->metrics, "[]") != 0 ? m->metrics : names, task, x, y,
+    pl_log_metrics(g, strcmp(m->metrics, "null") != 0 ? m->metrics : names, task, x, y,
                    &ignored);
 }
 
@@ -190,11 +193,12 @@ static pl_node_t hidden_layer(pl_graph_t *g, const mlp_t *m, pl_node_t x, int nu
 static int task_of(pl_graph_t *g, const mlp_t *m, bool has_target)
 {
     const int task = m->task != TASK_AUTO ? m->task
+                     : m->labels          ? TASK_LABELS
                      : m->classes         ? TASK_CLASS
                                           : TASK_VALUE;
     const bool is_value = m->classes == 0 && has_target
                           && pl_dtype_of(g, pl_input(g, "y")) == PL_F32;
-    if (m->classes == 0
+    if (m->classes == 0 && task != TASK_LABELS
         && (task == TASK_CLASS || (m->task == TASK_AUTO && has_target && !is_value)))
         pl_graph_fail(g, PL_EINVAL,
                       is_value ? "module.task is class, but the targets are values: "
@@ -210,7 +214,10 @@ static void mlp_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     const mlp_t *m = self;
     const bool has_target = pl_has_input(g, "y");
     const int task = task_of(g, m, has_target);
-    int64_t outputs = task == TASK_CLASS ? m->classes : m->outputs ? m->outputs : 1;
+    int64_t outputs = task == TASK_CLASS                 ? m->classes
+                      : task == TASK_LABELS && m->labels ? m->labels
+                      : m->outputs                       ? m->outputs
+                                                         : 1;
     char name[16];
     pl_node_t x = pl_flatten(g, pl_input(g, "x"), 1); /* [B, features] */
     if (m->category_values && pl_has_input(g, "c")) {
@@ -232,15 +239,19 @@ static void mlp_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     x = pl_linear(g, name, x, outputs); /* [B, outputs] */
     if (task == TASK_VALUE && outputs == 1)
         x = pl_flatten(g, x, 0); /* [B] */
-    pl_output(g, task == TASK_VALUE ? "value" : "logits",
-              task == TASK_VALUE ? unscale(g, m, x) : x);
+    if (task == TASK_CLASS)
+        pl_output(g, "logits", x);
+    else if (task == TASK_LABELS)
+        pl_output(g, "labels", pl_sigmoid(g, x)); /* the probability of each */
+    else
+        pl_output(g, "value", unscale(g, m, x));
     if (stage == PL_PREDICT)
         return;
     const pl_node_t y = pl_input(g, "y");
     if (task == TASK_CLASS)
         classify(g, m, x, y);
     else if (task == TASK_LABELS)
-        find_labels(g, m, x, pl_reshape(g, y, pl_shape_of(g, x)));
+        find_labels(g, m, x, pl_reshape(g, pl_cast(g, y, PL_F32), pl_shape_of(g, x)));
     else
         fit_values(g, m, x, pl_reshape(g, y, pl_shape_of(g, x)));
 }

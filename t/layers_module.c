@@ -13,16 +13,22 @@
 static const pl_field_t row[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_I64, {0}}},
                         value[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_F32, {0}}},
                         image[] = {{"x", PL_F32, {3, {3, 8, 8}}}, {"y", PL_I64, {0}}},
+                        labels[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_I64, {1, {5}}}},
                         other[] = {{"a", PL_F32, {1, {6}}}, {"y", PL_I64, {0}}},
                         text[] = {{"x", PL_I64, {1, {5}}}, {"y", PL_I64, {1, {5}}}};
 
 /* The end of a classifier. */
-static void classify(pl_graph_t *g, pl_node_t x)
+static void classify_without(pl_graph_t *g, pl_node_t x, int64_t ignored)
 {
     pl_output(g, "logits", x);
-    const pl_cross_entropy_options_t o = {.has_ignore = true, .ignore_index = -100};
+    const pl_cross_entropy_options_t o = {.has_ignore = true, .ignore_index = ignored};
     pl_loss(g, pl_cross_entropy(g, x, pl_input(g, "y"), &o));
     pl_log(g, "acc", pl_accuracy(g, x, pl_input(g, "y"), &o), PL_ON_EPOCH);
+}
+
+static void classify(pl_graph_t *g, pl_node_t x)
+{
+    classify_without(g, x, -100);
 }
 
 static void mlp(pl_graph_t *g)
@@ -107,7 +113,7 @@ static void decoder(pl_graph_t *g)
     classify(g, pl_linear(g, "15", pl_flatten(g, pl_stack(g, pair, 2, 2), 1), 3));
 }
 
-static void gpt(pl_graph_t *g)
+static void gpt_without(pl_graph_t *g, int64_t ignored)
 {
     pl_node_t x = pl_embedding(g, "0", pl_input(g, "x"), 11, 8, pl_normal(0.02)), part[3];
     x = pl_add(g, x, pl_param(g, "1.weight", PL_SHAPE(5, 8), pl_normal(0.02)));
@@ -122,7 +128,40 @@ static void gpt(pl_graph_t *g)
                                &(pl_attention_options_t){.causal = true});
     y = pl_reshape(g, pl_permute(g, y, (int[]){0, 2, 1, 3}), PL_SHAPE(4, 5, 8));
     x = pl_add(g, x, pl_linear(g, "2.residual.1.proj", y, 8));
-    classify(g, pl_linear(g, "3", x, 11));
+    classify_without(g, pl_linear(g, "3", x, 11), ignored);
+}
+
+static void gpt(pl_graph_t *g)
+{
+    gpt_without(g, -100);
+}
+
+static void gpt_of_text(pl_graph_t *g)
+{
+    gpt_without(g, -1);
+}
+
+/* Labels of 0 and 1 as whole numbers. */
+static void labelled(pl_graph_t *g)
+{
+    const pl_node_t x = pl_linear(g, "0", pl_input(g, "x"), 5), y = pl_input(g, "y");
+    pl_output(g, "labels", pl_sigmoid(g, x));
+    pl_loss(g, pl_bce_with_logits(g, x, pl_cast(g, y, PL_F32), NULL));
+}
+
+/* Values that are learnt as (y - 150) / 4. */
+static void scaled_values(pl_graph_t *g)
+{
+    pl_node_t x = pl_input(g, "x"), y = pl_input(g, "y"), mean, by, in_unit;
+    x = pl_flatten(g, pl_linear(g, "0", x, 1), 0);
+    mean = pl_scalar(g, 150);
+    by = pl_scalar(g, 4);
+    in_unit = pl_add(g, pl_mul(g, x, by), mean);
+    pl_output(g, "value", in_unit);
+    mean = pl_scalar(g, 150);
+    by = pl_scalar(g, 0.25);
+    pl_loss(g, pl_mse(g, x, pl_mul(g, pl_sub(g, y, mean), by)));
+    pl_log(g, "mae", pl_mae(g, in_unit, y), PL_ON_EPOCH);
 }
 
 /* The steps of two layers, read by a last one in both directions. */
@@ -260,10 +299,19 @@ static const struct {
      "{'layers': ['embedding 11 8 0.02', 'positions', {'residual': ['layer_norm', "
      "'attention 2 causal']}, 'linear auto'], 'classes': 11}",
      text, gpt},
+    {"the same, as wide as the vocabulary",
+     "{'layers': ['embedding auto 8 0.02', 'positions', {'residual': ['layer_norm', "
+     "'attention 2 causal']}, 'linear auto'], 'vocabulary_size': 11}",
+     text, gpt_of_text},
     {"recurrent layers",
      "{'layers': ['embedding 11 8', 'lstm 6 layers=2 dropout=0.25', 'gru 5 bidirectional "
      "last no_bias', 'linear 55', 'reshape 5 11'], 'classes': 11}",
      text, sequence},
+    {"labels, without metrics", "{'layers': ['linear auto'], 'labels': 5, 'metrics': []}",
+     labels, labelled},
+    {"values that are scaled",
+     "{'layers': ['linear auto'], 'target_mean': 150, 'target_factor': 0.25}", value,
+     scaled_values},
     {"operators of two inputs",
      "{'layers': ['keep a', 'linear 6', 'sub a', 'maximum a', 'linear auto'], "
      "'classes': 3}",
@@ -350,6 +398,13 @@ static void mistakes_have_a_place(void)
         {"['linear 0']", "linear takes units of at least 1, not 0$"},
         {"['linear 3 4']", "linear has no argument \"4\": write \"linear units "
                            "\\[no_bias\\]\"$"},
+        {"['linear 3 units=4']",
+         "linear has units twice: remove \"units=4\" or the other one$"},
+        {"['linear 3'], 'metrics': ['auroc 3']",
+         "the metric \"auroc 3\" takes its number of bins, .* at least 10; \"auroc "
+         "classes\""},
+        {"['linear 3'], 'metrics': ['f1 3']", "the metric \"f1 3\" takes no number"},
+        {"['linear 3'], 'metrics': ['acc 1.5']", "\"acc 1.5\" takes a whole number"},
         {"['relu 2']", "relu has no argument \"2\": write \"relu\"$"},
         {"['conv 3 3x']",
          "conv takes a number of at least 1 for kernel, as .* not \"3x\"$"},
@@ -375,11 +430,9 @@ static void mistakes_have_a_place(void)
         {"[{'branches': [['relu']], 'join': 'min'}]", "join takes concat, add or mul$"},
         {"[{'branches': 3}]", "branches takes 1 to 8 lists of layers, in a list"},
         {"[{'residual': ['relu'], 'axis': 1}]",
-         "\"residual\": 1 object item\\(s\\) left unpacked: axis"},
-        {"[{'branches': [['relu']], 'joi': 'add'}]",
-         "\"branches\": 1 object item\\(s\\) left unpacked: joi"},
+         "\"axis\" does not go with \"residual\", but shortcut does$"},
         {"[{'checkpoint': ['relu'], 'axis': 1}]",
-         "\"checkpoint\": 1 object item\\(s\\) left unpacked: axis"},
+         "\"checkpoint\" stands alone: remove \"axis\"$"},
         {"[{'checkpoint': 3}]", "\"module.layers.0\": checkpoint takes a list of layers"},
         {"[{'branches': {'a.b': ['relu']}}]",
          "the name of a branch has 1 to 31 characters without dots and spaces, and "
@@ -388,7 +441,7 @@ static void mistakes_have_a_place(void)
         {"['linear 3'], 'metrics': ['acc', 'f9']",
          "\"module.metrics\": \"f9\" is no metric of .*; there are acc, .*, msle$"},
         {"[{'wrong': 1}]", "an object among the layers has \"residual\", \"repeat\", "
-         "\"checkpoint\" or"},
+                           "\"checkpoint\" or"},
     };
     for (size_t k = 0; k < sizeof mistakes / sizeof *mistakes; k++) {
         char json[512];
@@ -471,6 +524,15 @@ static void shapes_that_do_not_fit_name_the_layer(void)
         {"{'layers': ['linear auto', 'reshape 1 3'], 'classes': 3}",
          "^\"module.layers.1\": cross_entropy takes logits .*, got \\[4, 1, 3\\] and "
          "\\[4\\]$"},
+        {"{'layers': ['linear auto', 'softmax'], 'classes': 3}",
+         "^\"module.layers.1\": remove the last layer, softmax: the loss cross_entropy "
+         "takes logits"},
+        {"{'layers': ['linear auto', 'sigmoid'], 'loss': 'bce'}",
+         "remove the last layer, sigmoid: the loss bce takes logits"},
+        {"{'layers': ['linear auto']}",
+         "^\"module.layers.0\", linear auto: the data does not say how many classes"},
+        {"{'layers': ['embedding auto 3'], 'classes': 3}",
+         "embedding auto 3: the data does not say how many tokens there are"},
         {"{'layers': ['linear auto'], 'classes': 3, 'metrics': ['acc', 'mae']}",
          "^\"module.metrics\": metrics: \"mae\" is no metric of classes"},
     };

@@ -73,8 +73,11 @@ static void the_target_chooses_the_task_and_predictions_need_none(void)
         int width, rank;
         double from, to; /* of the metric */
     } tasks[] = {
-        {"{\"name\": \"mlp\", \"task\": \"labels\", \"hidden\": [8]}", "logits",
+        {"{\"name\": \"mlp\", \"task\": \"labels\", \"hidden\": [8]}", "labels",
          "train_acc", labels, LABELS, 2, 0.95, 1},
+        {"{\"name\": \"layers\", \"layers\": [\"linear 8\", \"relu\", \"linear auto\"], "
+         "\"loss\": \"bce\"}",
+         "labels", "train_acc", labels, LABELS, 2, 0.95, 1},
         {"{\"name\": \"mlp\", \"hidden\": [8]}", "value", "train_r2", value, 0, 1, 0.95,
          1},
         {"{\"name\": \"mlp\", \"hidden\": [8]}", "value", "train_mae", value, 1, 1, 0,
@@ -139,15 +142,15 @@ static void labels_are_questions_of_their_own(void)
     for (int weighs = 0; weighs < 2; weighs++) {
         rig_t *rig;
         put_samples(labels, LABELS, weighs);
-        float *logits =
+        float *found =
             untrained(weighs
                           ? "{\"name\": \"mlp\", \"task\": \"labels\", \"hidden\": [4], "
                             "\"class_weights\": [2, 0.5, 1]}"
                           : "{\"name\": \"mlp\", \"task\": \"labels\", \"hidden\": [4]}",
                       &rig);
         double sum = 0, all = 0, right = 0;
-        for (int i = 0; logits && i < SAMPLES * LABELS; i++) {
-            const double z = logits[i], t = labels[i],
+        for (int i = 0; found && i < SAMPLES * LABELS; i++) {
+            const double z = log(found[i] / (1.0 - found[i])), t = labels[i],
                          w = weighs ? counts[i / LABELS] : 1;
             sum += w
                    * (weight[weighs][i % LABELS] * t * log1p(exp(-z))
@@ -160,7 +163,7 @@ static void labels_are_questions_of_their_own(void)
                 weighs ? "weighted" : "plain");
         is_near(metric_of(rig, "train_acc"), right / (SAMPLES * LABELS), 1e-6,
                 "the accuracy is the share of right answers");
-        free(logits);
+        free(found);
         rig_free(&rig);
     }
 }

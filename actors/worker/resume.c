@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/option.h"
 #include "base/options.h"
 #include "base/run.h"
 #include "base/resume_keys.h"
@@ -295,6 +296,32 @@ bool pl_first_weights_partly(const pl_job_t *job)
            && !job->module->init_strict;
 }
 
+/* Options that decide what the numbers of an answer mean, and its width: weights that
+ * were trained with one value give no answer with another one. */
+static int meaning_check(const json_t *theirs, const json_t *ours, const char *path,
+                         pl_error_t *err)
+{
+    static const char *const keys[] = {"task", "loss", "classes", "outputs", "labels"};
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+        const json_t *then = json_object_get(theirs, keys[k]),
+                     *now = json_object_get(ours, keys[k]);
+        if (!then || pl_is_auto(then) || json_equal(then, now))
+            continue;
+        char *was = pl_json_write(then, PL_JSON_COMPACT),
+             *is = now ? pl_json_write(now, PL_JSON_COMPACT) : NULL;
+        const int code =
+            pl_fail(err, PL_EINVAL,
+                    "%s: the weights were trained with module.%s %s, but the run %s%s: "
+                    "set it as in training",
+                    path, keys[k], was ? was : "?", now ? "has " : "leaves it out",
+                    is ? is : "");
+        pl_free(was);
+        pl_free(is);
+        return code;
+    }
+    return PL_OK;
+}
+
 /* Files of other programs do not name a module. */
 int pl_first_weights_check(void *worker, const pl_job_t *job, const pl_weights_t *weights,
                            pl_error_t *err)
@@ -325,6 +352,9 @@ int pl_first_weights_check(void *worker, const pl_job_t *job, const pl_weights_t
             pl_fail(err, PL_EINVAL,
                     "%s: the weights are of module \"%s\", but the run has module \"%s\"",
                     path, theirs, ours);
+    else if (module && job->stage != PL_TRAIN)
+        code = meaning_check(module, json_object_get(job->options->root, "module"), path,
+                             err);
     json_decref(module);
     return code;
 }

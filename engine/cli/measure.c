@@ -48,8 +48,11 @@ static int measure(const cli_run_t *run, bool tests, const char *checkpoint, boo
                                     ".safetensors file",
                                     tests ? "test" : "validate");
     m.session.options = code == PL_OK ? cli_run_load(run, &err) : NULL;
-    if (!m.session.options) {
+    if (m.session.options)
+        code = cli_weights_module(m.session.options, checkpoint, &err);
+    if (!m.session.options || code != PL_OK) {
         cli_failure(&err, json);
+        pl_options_free(m.session.options);
         return CLI_WRONG;
     }
     cli_progress_begin(&m.session.progress, m.session.options);

@@ -1,7 +1,9 @@
-/* predict.c - paceline predict: classes of data, or the continuation of a prompt
+/* predict.c - paceline predict: classes, labels or values of data, or the continuation of
+ * a prompt
  *
  * The last axis of an output holds the scores of classes; the class with the highest
- * score is the answer. Tokens of a language model are written as their text. */
+ * score is the answer. The output "labels" has a probability of each label, and several
+ * of them may be on. Tokens of a language model are written as their text. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -136,10 +138,11 @@ static void predict_progress(cli_session_t *session, const pl_progress_t *now)
 /* ---- answers for data ---- */
 
 /* An output [samples, per_sample, classes]; classes is its last axis. An output that is
- * called "value" has numbers: there is one class. */
+ * called "value" has numbers, and "labels" probabilities: there is one class. */
 typedef struct scores {
     const float *data;
     int64_t samples, per_sample, classes;
+    bool are_labels;
 } scores_t;
 
 static scores_t scores_of(const pl_result_tensor_t *output)
@@ -148,8 +151,9 @@ static scores_t scores_of(const pl_result_tensor_t *output)
     scores_t scores = {.data = output->data,
                        .samples = shape->dim[0],
                        .per_sample = 1,
-                       .classes = 1};
-    const bool is_value = !strcmp(output->name, "value");
+                       .classes = 1,
+                       .are_labels = !strcmp(output->name, "labels")};
+    const bool is_value = !strcmp(output->name, "value") || scores.are_labels;
     for (int axis = 1; axis < shape->rank - !is_value; axis++)
         scores.per_sample *= shape->dim[axis];
     if (shape->rank > 1 && !is_value)
@@ -172,21 +176,45 @@ static const char *class_name(const json_t *names, int64_t class)
     return json_string_value(json_array_get(names, (size_t) class));
 }
 
-/* The file of a sample in a list  [NULL: the data does not consist of files]. */
-static const char *file_of(const json_t *files, int64_t sample)
+static bool is_on(float probability)
 {
-    return json_string_value(json_array_get(files, (size_t)sample));
+    return probability > 0.5F;
+}
+
+/* The names of the labels, which are the columns of the target; NULL: they have numbers
+ * alone. */
+static const json_t *label_names(const json_t *data_info, const scores_t *s)
+{
+    const json_t *names = json_object_get(json_object_get(data_info, "columns"), "y");
+    return (int64_t)json_array_size(names) == s->per_sample ? names : NULL;
+}
+
+/* The labels that are on, one line a sample; of a single one, whether it is. */
+static void write_labels(FILE *file, const scores_t *s, const json_t *names)
+{
+    const float *probability = s->data;
+    for (int64_t sample = 0; sample < s->samples && !ferror(file); sample++) {
+        const char *before = "";
+        for (int64_t k = 0; k < s->per_sample; k++, probability++) {
+            const char *name = class_name(names, k);
+            if (s->per_sample == 1)
+                fprintf(file, "%d", is_on(*probability));
+            else if (is_on(*probability) && name)
+                fprintf(file, "%s%s", before, name);
+            else if (is_on(*probability))
+                fprintf(file, "%s%lld", before, (long long)k);
+            before = is_on(*probability) ? "," : before;
+        }
+        fputc('\n', file);
+    }
 }
 
 /* The classes, by their names [numbers], or the values of an output with one class; one
- * line a sample, which begins with its file [none]. */
-static void write_numbers(FILE *file, const scores_t *s, const json_t *names,
-                          const json_t *files)
+ * line a sample. */
+static void write_numbers(FILE *file, const scores_t *s, const json_t *names)
 {
     const float *score = s->data;
-    for (int64_t sample = 0; sample < s->samples && !ferror(file); sample++) {
-        if (file_of(files, sample))
-            fprintf(file, "%s\t", file_of(files, sample));
+    for (int64_t sample = 0; sample < s->samples && !ferror(file); sample++)
         for (int64_t k = 0; k < s->per_sample; k++, score += s->classes) {
             char end = k + 1 < s->per_sample ? ' ' : '\n';
             const int64_t class = likeliest(score, s->classes);
@@ -198,7 +226,6 @@ static void write_numbers(FILE *file, const scores_t *s, const json_t *names,
             else
                 fprintf(file, "%.9g%c", *score, end);
         }
-    }
 }
 
 /* The start of each character of a vocabulary, and the end of the last: [classes + 1];
@@ -241,7 +268,7 @@ static void write_characters(FILE *file, const scores_t *s, const char *const *b
 
 /* Writes characters if the weights at `checkpoint` have a vocabulary, else numbers. */
 static void write_lines(FILE *file, const pl_result_tensor_t *output,
-                        const char *checkpoint, const json_t *files)
+                        const char *checkpoint)
 {
     const scores_t scores = scores_of(output), *s = &scores;
     json_t *data_info = cli_weights_data_info(checkpoint);
@@ -251,10 +278,12 @@ static void write_lines(FILE *file, const pl_result_tensor_t *output,
     bool bytes = vocabulary && !*vocabulary && s->classes == 256;
     const char **begin = vocabulary && *vocabulary ? characters_of(vocabulary, s->classes)
                                                    : NULL;
-    if (begin || bytes)
+    if (s->are_labels)
+        write_labels(file, s, label_names(data_info, s));
+    else if (begin || bytes)
         write_characters(file, s, begin);
     else
-        write_numbers(file, s, json_object_get(data_info, "class_names"), files);
+        write_numbers(file, s, json_object_get(data_info, "class_names"));
     free(begin);
     json_decref(data_info);
 }
@@ -265,17 +294,20 @@ static const pl_result_tensor_t *answer_of(const pl_result_t *result)
 {
     for (int k = 0; k < result->output_count; k++)
         if (!strcmp(result->output[k].name, "logits")
+            || !strcmp(result->output[k].name, "labels")
             || !strcmp(result->output[k].name, "value"))
             return &result->output[k];
     return &result->output[0];
 }
 
-/* {"event": "prediction", "sample": 0, "class": 9, "logits": […]}, with all outputs. */
-static json_t *answer_json(const pl_result_t *result, int64_t sample, const json_t *names,
-                           const json_t *files)
+/* {"event": "prediction", "sample": 0, "class": 9, "logits": […]}, with all outputs;
+ * {…, "labels": [0, 2], "probabilities": […]} with labels. */
+static json_t *answer_json(const pl_result_t *result, int64_t sample,
+                           const json_t *data_info)
 {
-    json_t *json = json_pack("{s:s, s:I, s:s*}", "event", "prediction", "sample",
-                             (json_int_t)sample, "file", file_of(files, sample));
+    const json_t *names = json_object_get(data_info, "class_names");
+    json_t *json = json_pack("{s:s, s:I}", "event", "prediction", "sample",
+                             (json_int_t)sample);
     scores_t first = scores_of(answer_of(result));
     if (first.classes > 1 && first.per_sample == 1) {
         const int64_t class = likeliest(first.data + sample * first.classes,
@@ -284,6 +316,14 @@ static json_t *answer_json(const pl_result_t *result, int64_t sample, const json
         json_object_set_new(json, "class", json_integer(class));
         if (name)
             json_object_set_new(json, "class_name", json_string(name));
+    }
+    for (int64_t k = 0; first.are_labels && k < first.per_sample; k++) {
+        const char *name = class_name(label_names(data_info, &first), k);
+        if (k == 0)
+            json_object_set_new(json, "labels", json_array());
+        if (is_on(first.data[sample * first.per_sample + k]))
+            json_array_append_new(json_object_get(json, "labels"),
+                                  name ? json_string(name) : json_integer(k));
     }
     for (int k = 0; k < result->output_count; k++) {
         scores_t s = scores_of(&result->output[k]);
@@ -295,26 +335,28 @@ static json_t *answer_json(const pl_result_t *result, int64_t sample, const json
         for (int64_t i = 0; i < size; i++)
             json_array_append_new(list,
                                   isfinite(value[i]) ? json_real(value[i]) : json_null());
-        json_object_set_new(json, result->output[k].name, list);
+        json_object_set_new(json, s.are_labels ? "probabilities" : result->output[k].name,
+                            list);
     }
     return json;
 }
 
-/* Classes [samples, …] as int64, or values as float32. */
+/* Classes [samples, …] as int64, labels as 1 or 0 of each, or values as float32. */
 static int write_array(const char *path, const pl_result_tensor_t *output,
                        pl_error_t *err)
 {
     scores_t s = scores_of(output);
     int64_t count = s.samples * s.per_sample;
     pl_shape_t shape = output->shape;
-    if (s.classes == 1)
+    if (s.classes == 1 && !s.are_labels)
         return pl_npy_write(path, PL_F32, &shape, s.data, err);
     int64_t *classes = malloc((size_t)count * sizeof *classes + 1);
     if (!classes)
         return pl_fail(err, PL_ENOMEM, "out of memory: %lld classes", (long long)count);
     for (int64_t k = 0; k < count; k++)
-        classes[k] = likeliest(s.data + k * s.classes, s.classes);
-    shape.rank--;
+        classes[k] = s.are_labels ? is_on(s.data[k])
+                                  : likeliest(s.data + k * s.classes, s.classes);
+    shape.rank -= !s.are_labels;
     int code = pl_npy_write(path, PL_I64, &shape, classes, err);
     free(classes);
     return code;
@@ -334,19 +376,14 @@ static int write_answers(predict_command_t *predict, const pl_result_t *result,
     if (wants_array(arguments_of(predict)))
         return write_array(arguments_of(predict)->output, output, err);
     output_begin(predict);
-    json_t *text = json_loads(result->text, 0, NULL);
-    const json_t *files = json_object_get(text, "files");
     if (!predict->session.json || predict->output != stdout) {
-        write_lines(predict->output, output, arguments_of(predict)->checkpoint, files);
-        json_decref(text);
+        write_lines(predict->output, output, arguments_of(predict)->checkpoint);
         return PL_OK;
     }
     json_t *data_info = cli_weights_data_info(arguments_of(predict)->checkpoint);
-    const json_t *names = json_object_get(data_info, "class_names");
     for (int64_t k = 0; k < output->shape.dim[0] && !cli_output_gone(); k++)
-        cli_print_json(answer_json(result, k, names, files));
+        cli_print_json(answer_json(result, k, data_info));
     json_decref(data_info);
-    json_decref(text);
     return PL_OK;
 }
 
@@ -401,7 +438,10 @@ int cli_predict(const cli_predict_t *arguments)
         code = cli_weights_check(arguments->checkpoint, &err);
     if (code == PL_OK)
         predict.session.options = cli_run_load(&run, &err);
-    if (!predict.session.options || output_open(&predict, &err) != PL_OK) {
+    if (predict.session.options)
+        code = cli_weights_module(predict.session.options, arguments->checkpoint, &err);
+    if (!predict.session.options || code != PL_OK
+        || output_open(&predict, &err) != PL_OK) {
         cli_failure(&err, arguments->json);
         pl_options_free(predict.session.options);
         return CLI_WRONG;

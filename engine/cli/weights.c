@@ -4,11 +4,12 @@
 #include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BESIDE = PATH_MAX + 300 };                   /* bytes: a folder and a name in it */
+enum { BESIDE = PATH_MAX + 300 }; /* bytes: a folder and a name in it */
 
 /* Parses the JSON of a function of paceline.h, which it frees  [NULL: it has failed]. */
 static json_t *described(char *text, pl_error_t *err)
@@ -67,19 +68,52 @@ void cli_weights_file(const char *checkpoint, char file[PATH_MAX])
     json_decref(content);
 }
 
-json_t *cli_weights_data_info(const char *checkpoint)
+/* The metadata of the file of weights, a new reference  [NULL: none]. */
+static json_t *metadata_of(const char *checkpoint)
 {
     char path[PATH_MAX];
     cli_weights_file(checkpoint, path);
-    json_t *content = cli_weights_read(path, NULL);
-    const json_t *metadata = json_object_get(content, "metadata");
+    json_t *content = cli_weights_read(path, NULL),
+           *metadata = json_incref(json_object_get(content, "metadata"));
+    json_decref(content);
+    return metadata;
+}
+
+json_t *cli_weights_data_info(const char *checkpoint)
+{
+    json_t *metadata = metadata_of(checkpoint);
     const json_t *value = json_object_get(metadata, "data_info"),
                  *former = json_object_get(metadata, "facts");
     const char *data_info = json_string_value(value ? value : former);
     json_t *parsed = data_info ? json_loads(data_info, JSON_REJECT_DUPLICATES, NULL)
                                : NULL;
-    json_decref(content);
+    json_decref(metadata);
     return parsed;
+}
+
+int cli_weights_module(pl_options_t *options, const char *checkpoint, pl_error_t *err)
+{
+    json_t *metadata = metadata_of(checkpoint), *value;
+    const char *text = json_string_value(json_object_get(metadata, "module")), *key;
+    json_t *module = text ? json_loads(text, 0, NULL) : NULL;
+    char *name = pl_options_get(options, "module.name");
+    const char *theirs = json_string_value(json_object_get(module, "name"));
+    const bool is_same = name && theirs && !strcmp(name, theirs);
+    int code = PL_OK;
+    pl_text_free(name);
+    json_object_foreach(is_same ? module : NULL, key, value) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "module.%s", key);
+        char *ours = pl_options_get(options, path),
+             *given = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        if (code == PL_OK && given && ours && !strcmp(ours, "auto"))
+            code = pl_options_set(options, path, given, err);
+        pl_text_free(ours);
+        free(given);
+    }
+    json_decref(module);
+    json_decref(metadata);
+    return code;
 }
 
 /* ---- runs without weights ---- */

@@ -35,6 +35,10 @@ void cli_weights_file(const char *checkpoint, char file[PATH_MAX]);
 /* The data info stored in the weights of a file or run directory  [NULL: none]. */
 json_t *cli_weights_data_info(const char *checkpoint);
 
+/* Options of the run's module that are "auto", such as the task, get the value that the
+ * weights were trained with, if they are of this module. */
+int cli_weights_module(pl_options_t *options, const char *checkpoint, pl_error_t *err);
+
 /* Refuses a directory without weights, such as an aborted run behind runs/latest,
  * and names the newest run beside it that has weights. */
 int cli_weights_check(const char *checkpoint, pl_error_t *err);

@@ -1,273 +1,63 @@
 /* layers_module.c - the module "layers": a model as a list of layers in a run file
  *
- * A layer is a text such as "conv 32 3 same", or an object with lists of its own.
- * Each layer takes the result of the layer before it.  Its place in the list names its
- * parameters: "0.weight", "3.residual.1.bias", as torch.nn.Sequential would.  The
- * check of a run file builds nothing: it reads the texts against the table of
- * layers_table.c. */
+ * A layer is a text such as "conv 32 3 same", which layers_words.c reads, or an object
+ * with lists of its own.  Each layer takes the result of the layer before it.  Its place
+ * in the list names its parameters: "0.weight", "3.residual.1.bias", as
+ * torch.nn.Sequential would.  The check of a run file builds nothing: it reads the texts
+ * against the table of layers_table.c. */
 #include "tensor/layers_module.h"
 
-#include <ctype.h>
-#include <math.h>
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/json_text.h"
-#include "base/suggestion.h"
-#include "base/utf8.h"
 #include "tensor/model.h"
 #include "tensor/operators.h"
 
 enum { LOSS_AUTO, LOSS_CROSS_ENTROPY, LOSS_BCE, LOSS_MSE, LOSS_L1, LOSS_HUBER };
 
 typedef struct layers {
-    const char *layers, *metrics;                           /* JSON */
+    const char *layers, *metrics; /* JSON */
     int loss;
-    int64_t classes, outputs, ignore_index;
+    int64_t classes, outputs, labels, vocabulary_size, ignore_index;
+    double target_mean, target_factor;
+    pl_reals_t target_means, target_factors;
 } layers_t;
+
+enum { USUAL_IGNORED = -100, PADDING = -1 }; /* of targets; in texts */
 
 static const pl_option_t layers_options[] = {
     PL_JSON(layers_t, layers, "the layers, in order: \"linear 128\", \"relu\", …"),
     PL_WORD(layers_t, loss, "\"auto\"", "auto|cross_entropy|bce|mse|l1|huber",
-            "loss; auto: cross_entropy for classes, mse for values"),
+            "loss; auto: cross_entropy for classes and tokens, bce for labels, mse for "
+            "values"),
     PL_INT(layers_t, classes, "\"auto\"", "0..",
            "number of classes, which \"linear auto\" has; 0: there are none"),
     PL_INT(layers_t, outputs, "\"auto\"", "0..",
            "number of values of a sample, likewise; 0: as the target, or 1"),
+    PL_INT(layers_t, labels, "\"auto\"", "0..",
+           "number of labels of a sample, each 0 or 1; 0: there are none"),
+    PL_INT(layers_t, vocabulary_size, "\"auto\"", "0..",
+           "number of different tokens of a text, which \"embedding auto\" and \"linear "
+           "auto\" have; 0: the data is no text"),
     PL_INT(layers_t, ignore_index, "-100", "-2147483648..2147483647",
-           "class of samples that loss and accuracy leave out"),
-    {"metrics", PL_OPTION_JSON, offsetof(layers_t, metrics), "[]", NULL,
-     "list of metrics to log, such as [\"acc\", \"f1 weighted\"]; []: acc, or mae"},
+           "class of samples that loss and accuracy leave out; -100: of texts -1, too, "
+           "which ends their last sample"),
+    PL_FLOAT(layers_t, target_mean, "\"auto\"", "-1e300..1e300",
+             "values are learnt as (value - target_mean) * target_factor"),
+    PL_FLOAT(layers_t, target_factor, "\"auto\"", "0..",
+             "0: values are learnt as they are"),
+    PL_REALS(layers_t, target_means, "\"auto\"", "-1e300..1e300",
+             "the same for several targets, which may repeat: a number for each"),
+    PL_REALS(layers_t, target_factors, "\"auto\"", "0..", "a number for each; []: none"),
+    {"metrics", PL_OPTION_JSON, offsetof(layers_t, metrics), "null", NULL,
+     "list of metrics to log, such as [\"acc\", \"f1 weighted\"]; []: none; null: acc, "
+     "or mae"},
     PL_OPTIONS_END,
 };
-
-/* ---- The words of a layer ---- */
-
-/* "conv 32 3 same stride=2": a name, numbers in order, flags, and numbers by name. */
-typedef struct words {
-    char word[PL_LAYER_WORDS][PL_LAYER_WORD];
-    int count;
-} words_t;
-
-int pl_layer_fail(pl_layer_builder_t *b, const char *format, ...)
-{
-    char text[PL_ERROR_TEXT];
-    va_list args;
-    va_start(args, format);
-    pl_text_print(text, sizeof text, format, args);
-    va_end(args);
-    if (b->err)
-        return pl_fail(b->err, PL_EINVAL, "%s", text);
-    pl_graph_fail(b->g, PL_EINVAL, "%s", text);
-    return PL_EINVAL;
-}
-
-static int words_split(pl_layer_builder_t *b, const char *text, words_t *words)
-{
-    *words = (words_t){.count = 0};
-    for (const char *at = text + strspn(text, " "); *at; at += strspn(at, " ")) {
-        const size_t length = strcspn(at, " ");
-        if (words->count == PL_LAYER_WORDS || length >= PL_LAYER_WORD)
-            return pl_layer_fail(
-                b,
-                "a layer has at most %d words of up to %d characters, not "
-                "\"%.80s\"",
-                PL_LAYER_WORDS, PL_LAYER_WORD - 1, text);
-        memcpy(words->word[words->count++], at, length);
-        at += length;
-    }
-    return words->count ? PL_OK : pl_layer_fail(b, "a layer has a name, not \"\"");
-}
-
-/* ---- A layer from its words ---- */
-
-/* The table's entry for argument `index`: its name in `name`, how it ends in *kind, and
- * its default.  False: there is no such argument. */
-static bool argument_at(const pl_layer_rule_t *layer, int index, char name[PL_LAYER_WORD],
-                        char *kind, double *fallback)
-{
-    const char *at = layer->arguments;
-    for (; index > 0 && *at; index--)
-        at += strcspn(at, " ") + (at[strcspn(at, " ")] == ' ');
-    const size_t length = strcspn(at, ":=?$ ");
-    if (!*at)
-        return false;
-    snprintf(name, PL_LAYER_WORD, "%.*s", (int)length, at);
-    *kind = at[length];
-    *fallback = *kind == '=' ? strtod(at + length + 1, NULL) : 0;
-    return true;
-}
-
-/* "linear units [no_bias]": what may be left out is in brackets. */
-static const char *form_of(const pl_layer_rule_t *layer, char text[PL_LAYER_FORM])
-{
-    char name[PL_LAYER_WORD], kind;
-    double fallback;
-    size_t used = (size_t)snprintf(text, PL_LAYER_FORM, "%s", layer->name);
-    for (int k = 0; argument_at(layer, k, name, &kind, &fallback) && used < PL_LAYER_FORM;
-         k++)
-        used += (size_t)snprintf(text + used, PL_LAYER_FORM - used,
-                                 kind == '='   ? " [%s=%g]"
-                                 : kind == '?' ? " [%s]"
-                                               : " %s",
-                                 name, fallback);
-    return text;
-}
-
-bool pl_layer_at(int k, pl_form_t *form)
-{
-    if (k < 0 || k >= pl_layer_count || !form)
-        return false;
-    snprintf(form->name, sizeof form->name, "%s", pl_layer_table[k].name);
-    form_of(&pl_layer_table[k], form->form);
-    form->help = pl_layer_table[k].help;
-    return true;
-}
-
-/* Reads "3x5" into sizes; "3" is the same along all axes, a padding of 0 is PL_UNPADDED,
- * and a stride of 0 the usual one. */
-static int sizes_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
-                      const char *name, const char *text, int64_t sizes[PL_SPACE])
-{
-    const bool is_padding = strstr(name, "padding");
-    const long least = !is_padding && strcmp(name, "stride");
-    const char *at = text;
-    for (int k = 0; k < PL_SPACE; k++, at++) {
-        char *end;
-        const long number = isdigit((unsigned char)*at) ? strtol(at, &end, 10) : -1;
-        if (number < least || number > INT32_MAX
-            || (*end && (*end != 'x' || k + 1 == PL_SPACE)))
-            return pl_layer_fail(
-                b,
-                "%s takes a number of at least %ld for %s, as \"3\" or \"3x5\", not "
-                "\"%s\"",
-                layer->name, least, name, text);
-        sizes[k] = number || !is_padding ? number : PL_UNPADDED;
-        at = end;
-        if (!*at)
-            break;
-    }
-    return PL_OK;
-}
-
-static int argument_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
-                         const char *name, const char *text, double *value,
-                         int64_t sizes[PL_SPACE])
-{
-    char *end;
-    *value = strtod(text, &end);
-    if (pl_layer_is_along_space(name))
-        return sizes_read(b, layer, name, text, sizes);
-    if (!strcmp(name, "units") && !strcmp(text, "auto")) {
-        *value = 0;
-        return PL_OK;
-    }
-    if (end == text || *end)
-        return pl_layer_fail(b, "%s takes a number for %s, not \"%s\"", layer->name, name,
-                             text);
-    const bool is_size = strchr(layer->arguments, ':') && *value < 1
-                         && (!strcmp(name, "units") || !strcmp(name, "channels")
-                             || !strcmp(name, "heads") || !strcmp(name, "rows")
-                             || !strcmp(name, "width") || !strcmp(name, "groups"));
-    if (is_size)
-        return pl_layer_fail(b, "%s takes %s of at least 1, not %s", layer->name, name,
-                             text);
-    if (pl_layer_is_whole(name) && *value != trunc(*value))
-        return pl_layer_fail(b, "%s takes a whole number for %s, not %s", layer->name,
-                             name, text);
-    return !strcmp(name, "axis") && *value == 0
-               ? pl_layer_fail(b,
-                               "%s takes no axis 0, along which the samples of a batch "
-                               "are: their first axis is 1",
-                               layer->name)
-               : PL_OK;
-}
-
-/* Where a word belongs: a flag, or NAME=VALUE; -1: it is the next number in order. */
-static int argument_named(const pl_layer_rule_t *layer, const char *word,
-                          const char **value)
-{
-    char name[PL_LAYER_WORD], kind;
-    double fallback;
-    for (int k = 0; argument_at(layer, k, name, &kind, &fallback); k++) {
-        const size_t length = strlen(name);
-        *value = word + length + 1;
-        if (kind == '?' ? !strcmp(word, name)
-                        : !strncmp(word, name, length) && word[length] == '=')
-            return k;
-    }
-    return -1;
-}
-
-static int arguments_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
-                          const words_t *words, pl_layer_arguments_t *a)
-{
-    char name[PL_LAYER_WORD], kind, form[PL_LAYER_FORM];
-    const char *value;
-    int next = 0, code = PL_OK;
-    *a = (pl_layer_arguments_t){.text = ""};
-    for (int k = 0; argument_at(layer, k, name, &kind, &a->value[k]); k++)
-        ;
-    for (int i = 1; i < words->count && code == PL_OK; i++) {
-        const char *word = words->word[i];
-        double unused;
-        int k = argument_named(layer, word, &value);
-        if (k < 0) {
-            value = word;
-            while (argument_at(layer, next, name, &kind, &unused)
-                   && (kind == '?' || a->is_given[next]))
-                next++;
-            k = next;
-        }
-        if (!argument_at(layer, k, name, &kind, &unused))
-            return pl_layer_fail(b, "%s has no argument \"%s\": write \"%s\"",
-                                 layer->name, word, form_of(layer, form));
-        a->is_given[k] = true;
-        if (kind == '$')
-            snprintf(a->text, PL_LAYER_WORD, "%s", value);
-        else if (kind != '?')
-            code = argument_read(b, layer, name, value, &a->value[k], a->sizes[k]);
-    }
-    for (int k = 0; code == PL_OK && argument_at(layer, k, name, &kind, &(double){0});
-         k++)
-        if ((kind == ':' || kind == '$') && !a->is_given[k])
-            code = pl_layer_fail(b, "%s needs %s: write \"%s\"", layer->name, name,
-                                 form_of(layer, form));
-    return code;
-}
-
-static pl_node_t text_build(pl_layer_builder_t *b, pl_node_t x, const char *text)
-{
-    words_t words;
-    pl_layer_arguments_t arguments;
-    char known[PL_SUGGESTION_TEXT];
-    const pl_layer_rule_t *layer = NULL;
-    if (words_split(b, text, &words) != PL_OK)
-        return PL_NO_NODE;
-    pl_suggestion_t nearest;
-    pl_suggestion_init(&nearest, words.word[0]);
-    for (int k = 0; k < pl_layer_count && !layer; k++) {
-        layer = strcmp(pl_layer_table[k].name, words.word[0]) ? NULL : &pl_layer_table[k];
-        pl_suggestion_offer(&nearest, pl_layer_table[k].name);
-    }
-    if (!layer) {
-        pl_layer_fail(b, "there is no layer \"%s\": %s", words.word[0],
-                      pl_suggestion_text(&nearest, known));
-        return PL_NO_NODE;
-    }
-    if (arguments_read(b, layer, &words, &arguments) != PL_OK || b->err)
-        return PL_NO_NODE;
-    if (layer->is_named)
-        return layer->build(b, x, &arguments);
-    pl_scope(b->g, "%s", b->path);
-    x = layer->build(b, x, &arguments);
-    pl_scope_end(b->g);
-    return x;
-}
 
 /* ---- Lists ---- */
 
@@ -330,7 +120,7 @@ static pl_node_t branches_build(pl_layer_builder_t *b, pl_node_t x, const json_t
     const char *how = join ? json_string_value(join) : "concat";
     const size_t count = json_is_object(branches) ? json_object_size(branches)
                                                   : json_array_size(branches);
-    void *named = json_object_iter((json_t *)branches);     /* NULL: a list */
+    void *named = json_object_iter((json_t *)branches); /* NULL: a list */
     pl_node_t part[PL_OPERATOR_INPUTS];
     if (count < 1 || count > PL_OPERATOR_INPUTS) {
         pl_layer_fail(b, "branches takes 1 to %d lists of layers, in a list or by name",
@@ -375,22 +165,28 @@ static pl_node_t branches_build(pl_layer_builder_t *b, pl_node_t x, const json_t
 static pl_node_t object_build(pl_layer_builder_t *b, pl_node_t x, const json_t *object)
 {
     static const struct {
-        const char *format, *key[3];
+        const char *key, *others;
         pl_node_t (*build)(pl_layer_builder_t *b, pl_node_t x, const json_t *object);
-    } forms[] = {{"{s:o, s?o!}", {"residual", "shortcut"}, residual_build},
-                 {"{s:o, s?o!}", {"repeat", "layers"}, repeat_build},
-                 {"{s:o!}", {"checkpoint"}, checkpoint_build},
-                 {"{s:o, s?o, s?o!}", {"branches", "join", "axis"}, branches_build}};
+    } forms[] = {{"residual", "shortcut", residual_build},
+                 {"repeat", "layers", repeat_build},
+                 {"checkpoint", "", checkpoint_build},
+                 {"branches", "join axis", branches_build}};
     for (size_t k = 0; k < sizeof forms / sizeof *forms; k++) {
-        const char *const *key = forms[k].key;
-        json_error_t why;
-        if (!json_object_get(object, key[0]))
+        const char *key;
+        json_t *value;
+        if (!json_object_get(object, forms[k].key))
             continue;
-        if (!json_unpack_ex((json_t *)object, &why, JSON_VALIDATE_ONLY, forms[k].format,
-                            key[0], key[1], key[2]))
-            return forms[k].build(b, x, object);
-        pl_layer_fail(b, "\"%s\": %s", key[0], why.text);
-        return PL_NO_NODE;
+        json_object_foreach((json_t *)object, key, value)
+            if (strcmp(key, forms[k].key) && !strstr(forms[k].others, key)) {
+                if (*forms[k].others)
+                    pl_layer_fail(b, "\"%s\" does not go with \"%s\", but %s does", key,
+                                  forms[k].key, forms[k].others);
+                else
+                    pl_layer_fail(b, "\"%s\" stands alone: remove \"%s\"", forms[k].key,
+                                  key);
+                return PL_NO_NODE;
+            }
+        return forms[k].build(b, x, object);
     }
     pl_layer_fail(b, "an object among the layers has \"residual\", \"repeat\", "
                      "\"checkpoint\" or \"branches\"");
@@ -440,13 +236,13 @@ static pl_node_t list_build(pl_layer_builder_t *b, pl_node_t x, const json_t *li
             return PL_NO_NODE;
         }
         memcpy(b->path + before, place, (size_t)length + 1);
-        x = json_is_string(entry) ? text_build(b, x, json_string_value(entry))
+        x = json_is_string(entry) ? pl_layer_build(b, x, json_string_value(entry))
             : json_is_object(entry)
                 ? object_build(b, x, entry)
                 : (pl_layer_fail(b, "a layer is a text or an object"), PL_NO_NODE);
         if (has_failed(b)) {
             error_place(b, json_string_value(entry));
-            return PL_NO_NODE;                              /* the path stays, for err */
+            return PL_NO_NODE; /* the path stays, for err */
         }
         b->path[before] = b->place[at] = '\0';
     }
@@ -480,13 +276,49 @@ static bool is_soft(const layers_t *m, pl_graph_t *g, pl_node_t y)
            && pl_dim(g, y, 1) == m->classes;
 }
 
+/* Class numbers that loss and metrics leave out. */
+static int64_t ignored_of(const layers_t *m)
+{
+    return m->vocabulary_size && m->ignore_index == USUAL_IGNORED ? PADDING
+                                                                  : m->ignore_index;
+}
+
+/* Values x [..., targets] as they are learnt, or `back` in the unit of the targets. */
+static pl_node_t rescale(pl_graph_t *g, const layers_t *m, pl_node_t x, bool back)
+{
+    const int count = m->target_factors.count;
+    const pl_shape_t shape = pl_shape_of(g, x);
+    double factor[sizeof m->target_factors.value / sizeof(double)];
+    pl_node_t mean, by;
+    if (!count && !(m->target_factor > 0))
+        return x;
+    if (count) {
+        if (count != m->target_means.count || shape.dim[shape.rank - 1] % count)
+            pl_graph_fail(g, PL_EINVAL,
+                          "target_means and target_factors need a number for each of the "
+                          "%d targets",
+                          count);
+        for (int k = 0; k < count; k++)
+            factor[k] = back ? 1 / m->target_factors.value[k]
+                             : m->target_factors.value[k];
+        mean = pl_vector(g, m->target_means.value, count);
+        by = pl_vector(g, factor, count);
+        x = pl_reshape(g, x, PL_SHAPE(-1, count));
+    } else {
+        mean = pl_scalar(g, m->target_mean);
+        by = pl_scalar(g, back ? 1 / m->target_factor : m->target_factor);
+    }
+    x = back ? pl_add(g, pl_mul(g, x, by), mean) : pl_mul(g, pl_sub(g, x, mean), by);
+    return count ? pl_reshape(g, x, shape) : x;
+}
+
 static pl_loss_t loss_of(pl_graph_t *g, const layers_t *m, int loss, pl_node_t x,
                          pl_node_t y)
 {
     switch (loss) {
     case LOSS_CROSS_ENTROPY: {
         pl_cross_entropy_options_t options = {.has_ignore = true,
-                                              .ignore_index = m->ignore_index};
+                                              .ignore_index = ignored_of(m)};
         if (is_soft(m, g, y))
             return pl_soft_cross_entropy(g, x, y);
         pl_node_t weights;
@@ -497,9 +329,9 @@ static pl_loss_t loss_of(pl_graph_t *g, const layers_t *m, int loss, pl_node_t x
         return pl_cross_entropy(g, x, y, &options);
     }
     case LOSS_BCE: return pl_bce_with_logits(g, x, y, NULL);
-    case LOSS_L1: return pl_l1(g, x, y);
-    case LOSS_HUBER: return pl_huber(g, x, y, 1);
-    default: return pl_mse(g, x, y);
+    case LOSS_L1: return pl_l1(g, x, rescale(g, m, y, false));
+    case LOSS_HUBER: return pl_huber(g, x, rescale(g, m, y, false), 1);
+    default: return pl_mse(g, x, rescale(g, m, y, false));
     }
 }
 
@@ -517,10 +349,70 @@ PL_PRINTF(2, 3) static void option_place(pl_graph_t *g, const char *format, ...)
     pl_fail(&g->error, g->error.code, "\"module.%s\": %s", key, text);
 }
 
+/* The loss of x, which the target y [none: predictions] decides where it is "auto". */
+static int loss_kind(pl_graph_t *g, const layers_t *m, pl_node_t x, pl_node_t y)
+{
+    const bool has_target = y.id >= 0,
+               has_classes = m->classes > 0 || m->vocabulary_size > 0;
+    if (m->loss != LOSS_AUTO)
+        return m->loss;
+    if (m->labels && pl_shape_of(g, x).rank <= 2)
+        return LOSS_BCE;
+    if (has_target ? g->value[y.id].dtype != PL_F32 || is_soft(m, g, y) : has_classes)
+        return LOSS_CROSS_ENTROPY;
+    return LOSS_MSE;
+}
+
+/* Losses take logits; a last layer that makes probabilities of them would be applied
+ * twice. */
+static void last_check(pl_graph_t *g, int loss, const json_t *layer, size_t last)
+{
+    const char *text = json_string_value(layer);
+    const bool is_softmax = text && !strcmp(text, "softmax"),
+               is_sigmoid = text && !strcmp(text, "sigmoid");
+    if ((loss == LOSS_CROSS_ENTROPY && (is_softmax || is_sigmoid))
+        || (loss == LOSS_BCE && is_sigmoid))
+        pl_graph_fail(g, PL_EINVAL,
+                      "\"module.layers.%zu\": remove the last layer, %s: the loss %s "
+                      "takes logits, and computes it itself",
+                      last, text, loss == LOSS_BCE ? "bce" : "cross_entropy");
+}
+
+/* The output by which predictions know what x is: "logits" of classes, probabilities of
+ * "labels", or "value".  -> what metrics take. */
+static pl_node_t answer_put(pl_graph_t *g, const layers_t *m, const pl_layer_builder_t *b,
+                            int loss, pl_node_t x)
+{
+    const char *name = loss == LOSS_CROSS_ENTROPY ? "logits"
+                       : loss == LOSS_BCE         ? "labels"
+                                                  : "value",
+               *taken = b->answers[loss == LOSS_CROSS_ENTROPY ? PL_ANSWER_LOGITS
+                                   : loss == LOSS_BCE         ? PL_ANSWER_LABELS
+                                                              : PL_ANSWER_VALUE];
+    if (*taken)
+        pl_graph_fail(g, PL_EEXIST,
+                      "\"module.layers.%s\", output %s: this is the name of the last "
+                      "layer's result, which is an output already: remove this one, or "
+                      "give it another name",
+                      taken, name);
+    const pl_node_t value = loss == LOSS_CROSS_ENTROPY || loss == LOSS_BCE
+                                ? x
+                                : rescale(g, m, x, true);
+    pl_output(g, name, loss == LOSS_BCE ? pl_sigmoid(g, x) : value);
+    return value;
+}
+
 static void layers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
     const layers_t *m = self;
-    pl_layer_builder_t b = {.g = g, .classes = m->classes, .outputs = m->outputs};
+    const bool may_classify = m->loss == LOSS_AUTO || m->loss == LOSS_CROSS_ENTROPY,
+               has_target = pl_has_input(g, "y");
+    pl_layer_builder_t b = {.g = g,
+                            .classes = may_classify ? m->classes : 0,
+                            .outputs = m->outputs,
+                            .labels = m->loss == LOSS_CROSS_ENTROPY ? 0 : m->labels,
+                            .vocabulary_size = m->vocabulary_size,
+                            .may_classify = may_classify};
     json_t *list = pl_json_value(m->layers, strlen(m->layers), NULL);
     if (!list) {
         pl_graph_fail(g, PL_ENOMEM, "out of memory");
@@ -530,34 +422,20 @@ static void layers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     const bool has_x = !first || strncmp(first, "input ", 6) != 0;
     pl_node_t x = list_build(&b, has_x ? pl_input(g, "x") : PL_NO_NODE, list, NULL, NULL);
     const size_t last = json_array_size(list) - 1;
+    pl_node_t y = has_target ? pl_input(g, "y") : PL_NO_NODE;
+    const int loss = g->error.code ? m->loss : loss_kind(g, m, x, y);
+    last_check(g, loss, json_array_get(list, last), last);
     json_decref(list);
     if (g->error.code)
         return;
-    const bool has_target = pl_has_input(g, "y");
-    const pl_node_t y = has_target ? pl_input(g, "y") : PL_NO_NODE;
-    const bool is_class = !has_target
-                              ? m->classes > 0
-                              : g->value[y.id].dtype != PL_F32 || is_soft(m, g, y);
-    const int loss = m->loss != LOSS_AUTO ? m->loss
-                     : is_class           ? LOSS_CROSS_ENTROPY
-                                          : LOSS_MSE;
     if (loss != LOSS_CROSS_ENTROPY && pl_shape_of(g, x).rank == 2 && pl_dim(g, x, 1) == 1
         && (!has_target || pl_shape_of(g, y).rank == 1))
-        x = pl_flatten(g, x, 0);                            /* a number for a sample */
-    const bool has_logits = loss == LOSS_CROSS_ENTROPY || loss == LOSS_BCE;
-    const char *name = has_logits ? "logits" : "value",
-               *taken = has_logits ? b.logits : b.value;
-    if (*taken) {
-        pl_graph_fail(g, PL_EEXIST,
-                      "\"module.layers.%s\", output %s: this is the name of the last "
-                      "layer's result, which is an output already: remove this one, or "
-                      "give it another name",
-                      taken, name);
-        return;
-    }
-    pl_output(g, name, x);
+        x = pl_flatten(g, x, 0); /* a number for a sample */
+    const pl_node_t value = answer_put(g, m, &b, loss, x);
     if (stage == PL_PREDICT)
         return;
+    if (loss != LOSS_CROSS_ENTROPY && g->value[y.id].dtype != PL_F32)
+        y = pl_cast(g, y, PL_F32);
     pl_loss(g, loss_of(g, m, loss, x, y));
     if (m->loss != LOSS_AUTO)
         option_place(g, "loss");
@@ -567,9 +445,9 @@ static void layers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
                            : loss == LOSS_BCE         ? PL_TASK_LABELS
                                                       : PL_TASK_VALUE;
     const pl_classes_options_t ignores = {.has_ignore = task == PL_TASK_CLASS,
-                                          .ignore_index = m->ignore_index};
+                                          .ignore_index = ignored_of(m)};
     const char *names = task == PL_TASK_VALUE ? "[\"mae\"]" : "[\"acc\"]";
-    pl_log_metrics(g, strcmp(m->metrics, "[]") != 0 ? m->metrics : names, task, x,
+    pl_log_metrics(g, strcmp(m->metrics, "null") != 0 ? m->metrics : names, task, value,
                    task == PL_TASK_CLASS && is_soft(m, g, y) ? pl_argmax(g, y, 1) : y,
                    &ignores);
     option_place(g, "metrics");

@@ -1,6 +1,7 @@
 /* layers_module.h - the module "layers": a model as a list of layers in a run file
  *
- * layers_module.c reads the lists; layers_table.c has the layers. */
+ * layers_module.c reads the lists, layers_words.c the texts; layers_table.c has the
+ * layers. */
 #ifndef PL_TENSOR_LAYERS_MODULE_H
 #define PL_TENSOR_LAYERS_MODULE_H
 
@@ -17,6 +18,9 @@ enum {
     PL_LAYER_FORM = 128,
 };
 
+/* The outputs that answer for a sample: "logits", "labels", "value". */
+enum { PL_ANSWER_LOGITS, PL_ANSWER_LABELS, PL_ANSWER_VALUE, PL_ANSWERS };
+
 /* The arguments of a layer in the order of its table.  A size along axes of space, such
  * as a kernel, is a number or one for each axis, "3x5". */
 typedef struct pl_layer_arguments {
@@ -30,6 +34,9 @@ typedef struct pl_layer_builder {
     pl_graph_t *g;
     int64_t classes;                                        /* 0: none */
     int64_t outputs;                                        /* 0: as the target has */
+    int64_t labels;                                         /* 0: none */
+    int64_t vocabulary_size;                                /* 0: the data is no text */
+    bool may_classify;                            /* whole targets are classes */
     struct {
         char name[PL_LAYER_WORD];
         pl_node_t node;
@@ -39,8 +46,8 @@ typedef struct pl_layer_builder {
                                                      parameters: "3.residual.0" */
     char place[PL_LAYER_PLACE];                   /* the same in the run file: a layer
                                                      that is repeated has one place */
-    char logits[PL_LAYER_PLACE], value[PL_LAYER_PLACE];  /* places of outputs with these
-                                                            names  ["": none] */
+    char answers[PL_ANSWERS][PL_LAYER_PLACE];     /* places of outputs with the names of
+                                                     answers  ["": none] */
     bool has_place;                               /* the graph's error says which layer */
     pl_error_t *err;                              /* of a check, which builds nothing */
 } pl_layer_builder_t;
@@ -56,10 +63,8 @@ typedef struct pl_layer_rule {
 extern const pl_layer_rule_t pl_layer_table[];
 extern const int pl_layer_count;
 
-/* An argument that is a size along axes of space; one that is a whole number, as all are
- * but for probabilities and the like. */
-bool pl_layer_is_along_space(const char *name);
-bool pl_layer_is_whole(const char *name);
+/* The layer "conv 32 3 same" of x, under the builder's path; a check builds nothing. */
+pl_node_t pl_layer_build(pl_layer_builder_t *b, pl_node_t x, const char *text);
 
 /* The error of a layer; returns PL_EINVAL. */
 int pl_layer_fail(pl_layer_builder_t *b, const char *format, ...) PL_PRINTF(2, 3);

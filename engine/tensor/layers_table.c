@@ -6,16 +6,24 @@
 #include "tensor/model.h"
 #include "tensor/operators.h"
 
-/* The width of the target: classes, or the numbers of a sample. */
-static int64_t width_of_target(pl_layer_builder_t *b)
+/* The width of the target: labels, classes or tokens, or the numbers of a sample. */
+static int64_t width_of_target(pl_layer_builder_t *b, pl_node_t x)
 {
     pl_graph_t *g = b->g;
     char path[PL_LAYER_PATH + 16];
+    if (b->labels && pl_shape_of(g, x).rank <= 2)
+        return b->labels;
     if (b->classes)
         return b->classes;
+    if (b->may_classify && b->vocabulary_size)
+        return b->vocabulary_size;
     if (pl_has_input(g, "y")) {
-        const pl_shape_t y = pl_shape_of(g, pl_input(g, "y"));
-        return y.rank > 1 ? y.dim[y.rank - 1] : 1;
+        const pl_node_t y = pl_input(g, "y");
+        const pl_shape_t shape = pl_shape_of(g, y);
+        if (b->may_classify && g->value[y.id].dtype != PL_F32)
+            pl_layer_fail(b, "the data does not say how many classes there are: set "
+                             "module.classes, or write \"linear 10\" for ten");
+        return shape.rank > 1 ? shape.dim[shape.rank - 1] : 1;
     }
     if (b->outputs)
         return b->outputs;
@@ -28,8 +36,19 @@ static pl_node_t build_linear(pl_layer_builder_t *b, pl_node_t x,
                               const pl_layer_arguments_t *a)
 {
     const pl_linear_options_t options = {.no_bias = a->is_given[1]};
-    const int64_t units = a->value[0] ? (int64_t)a->value[0] : width_of_target(b);
+    const int64_t units = a->value[0] ? (int64_t)a->value[0] : width_of_target(b, x);
     return pl_linear_with(b->g, b->path, x, units, &options);
+}
+
+static pl_node_t build_embedding(pl_layer_builder_t *b, pl_node_t x,
+                                 const pl_layer_arguments_t *a)
+{
+    const int64_t rows = a->value[0] ? (int64_t)a->value[0] : b->vocabulary_size;
+    if (!rows)
+        pl_layer_fail(b, "the data does not say how many tokens there are: set "
+                         "module.vocabulary_size, or write \"embedding 100 32\" for 100");
+    return pl_embedding(b->g, b->path, x, rows ? rows : 1, (int64_t)a->value[1],
+                        pl_normal(a->value[2]));
 }
 
 static pl_node_t build_conv(pl_layer_builder_t *b, pl_node_t x,
@@ -264,11 +283,10 @@ static pl_node_t build_input(pl_layer_builder_t *b, pl_node_t x,
 static pl_node_t build_output(pl_layer_builder_t *b, pl_node_t x,
                               const pl_layer_arguments_t *a)
 {
-    char *place = !strcmp(a->text, "logits")  ? b->logits
-                  : !strcmp(a->text, "value") ? b->value
-                                              : NULL;
-    if (place)
-        memcpy(place, b->place, sizeof b->place);
+    static const char *const names[PL_ANSWERS] = {"logits", "labels", "value"};
+    for (int k = 0; k < PL_ANSWERS; k++)
+        if (!strcmp(a->text, names[k]))
+            memcpy(b->answers[k], b->place, sizeof b->place);
     pl_output(b->g, a->text, x);
     return x;
 }
@@ -369,7 +387,6 @@ LAYER(adaptive_pool, (a->is_given[1] ? pl_adaptive_max_pool
 LAYER(flatten, pl_flatten(b->g, x, AXIS(0)))
 LAYER(dropout, pl_dropout(b->g, x, a->value[0]))
 LAYER(batch_norm, pl_batch_norm(b->g, b->path, x, a->value[0], a->value[1]))
-LAYER(embedding, pl_embedding(b->g, b->path, x, SIZE(0), SIZE(1), pl_normal(a->value[2])))
 LAYER(lstm, build_recurrent(b, x, a, true))
 LAYER(gru, build_recurrent(b, x, a, false))
 LAYER(mean, pl_mean(b->g, x, (int[]){AXIS(0)}, 1, false))
@@ -407,7 +424,9 @@ LAYER(triu, pl_triu(b->g, x, SIZE(0)))
 
 const pl_layer_rule_t pl_layer_table[] = {
     {"linear", "units: no_bias?",
-     "x [..., K] -> [..., units]; auto: as wide as the target", build_linear, true},
+     "x [..., K] -> [..., units]; auto: as wide as the target, or one for each token of "
+     "a vocabulary",
+     build_linear, true},
     {"conv", "channels: kernel: stride=1 padding=0 same? no_bias? dilation=1 groups=1",
      "convolution of [B, C, ...] over one to three axes of space; same: the result has "
      "the size of x",
@@ -444,7 +463,8 @@ const pl_layer_rule_t pl_layer_table[] = {
     {"instance_norm", "epsilon=1e-5 affine?",
      "over space of each channel of each sample; affine: with weight and bias",
      build_instance_norm, true},
-    {"embedding", "rows: width: deviation=1", "indices [...] -> [..., width]",
+    {"embedding", "rows: width: deviation=1",
+     "indices [...] -> [..., width]; auto: as many rows as the vocabulary has tokens",
      build_embedding, true},
     {"positions", "deviation=0.02", "adds a trained vector to each position of [B, T, C]",
      build_positions},
@@ -508,20 +528,3 @@ const pl_layer_rule_t pl_layer_table[] = {
 #include "tensor/elementwise.def"
 };
 const int pl_layer_count = sizeof pl_layer_table / sizeof *pl_layer_table;
-
-bool pl_layer_is_along_space(const char *name)
-{
-    return !strcmp(name, "kernel") || !strcmp(name, "stride") || !strcmp(name, "padding")
-           || !strcmp(name, "dilation") || !strcmp(name, "output_padding")
-           || !strcmp(name, "output");
-}
-
-bool pl_layer_is_whole(const char *name)
-{
-    static const char *const real[] = {"p",         "dropout", "momentum", "epsilon",
-                                       "deviation", "value",   "f",        "h"};
-    for (size_t k = 0; k < sizeof real / sizeof *real; k++)
-        if (!strcmp(name, real[k]))
-            return false;
-    return true;
-}

@@ -3,6 +3,7 @@
  * An entry is a name with, in any order, a number and a kind of average: "fbeta 2
  * weighted".  A module logs all of them with one call. */
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +63,7 @@ static const struct {
     {"smape", VALUE, .measured = pl_smape},
     {"msle", VALUE, .measured = pl_msle},
 };
-enum { METRICS = sizeof metrics / sizeof *metrics };
+enum { LEAST_BINS = 10, METRICS = sizeof metrics / sizeof *metrics };
 
 static const char *const averages[] = {"macro", "micro", "weighted", "classes"};
 
@@ -84,6 +85,28 @@ static const char *names_for(unsigned tasks, char text[static 512])
             length += (size_t)snprintf(text + length, 512 - length, "%s%s",
                                        length ? ", " : "", metrics[k].name);
     return text;
+}
+
+/* Few bins would be a curve of few points, and the number would look like a class. */
+static int number_check(int metric, double number, const char *text, pl_error_t *err)
+{
+    const char *name = metrics[metric].name;
+    if (metrics[metric].scored && (number < LEAST_BINS || number != floor(number)))
+        return pl_fail(err, PL_EINVAL,
+                       "the metric \"%s\" takes its number of bins, a whole number "
+                       "of at least %d; \"%s classes\" logs each class",
+                       text, LEAST_BINS, name);
+    if (!strcmp(name, "acc") && number != floor(number))
+        return pl_fail(err, PL_EINVAL,
+                       "the metric \"%s\" takes a whole number k: one of the k "
+                       "likeliest classes has to be right",
+                       text);
+    if (!metrics[metric].scored && strcmp(name, "acc") && strcmp(name, "fbeta"))
+        return pl_fail(err, PL_EINVAL,
+                       "the metric \"%s\" takes no number; \"%s classes\" logs each "
+                       "class, if it counts classes",
+                       text, name);
+    return PL_OK;
 }
 
 static int entry_read(const char *text, unsigned tasks, entry_t *entry, pl_error_t *err)
@@ -121,9 +144,12 @@ static int entry_read(const char *text, unsigned tasks, entry_t *entry, pl_error
             continue;
         if (average < 4)
             entry->average = (pl_average_t)average;
-        else if (!*end && number > 0)
+        else if (!*end && number > 0) {
+            const int code = number_check(entry->metric, number, text, err);
+            if (code != PL_OK)
+                return code;
             entry->number = number;
-        else
+        } else
             return pl_fail(err, PL_EINVAL,
                            "\"%s\" of the metric \"%s\" is neither a number above 0 nor "
                            "macro, micro, weighted or classes",
@@ -183,7 +209,9 @@ static int names_each(pl_graph_t *g, const char *names, pl_task_t task, pl_node_
 
 int pl_metrics_check(const char *names, pl_error_t *err)
 {
-    return names_each(NULL, names, PL_TASK_CLASS, PL_NO_NODE, PL_NO_NODE, NULL, err);
+    return !strcmp(names, "null") ? PL_OK
+                                  : names_each(NULL, names, PL_TASK_CLASS, PL_NO_NODE,
+                                               PL_NO_NODE, NULL, err);
 }
 
 void pl_log_metrics(pl_graph_t *g, const char *names, pl_task_t task, pl_node_t x,

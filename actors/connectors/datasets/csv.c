@@ -50,7 +50,8 @@ static const pl_option_t csv_options[] = {
     PL_INT(csv_dataset_t, ignore_index, "-100", PL_LABELS, PL_IGNORE_HELP),
     {"fields", PL_OPTION_TEXTS, offsetof(csv_dataset_t, others), "{}", NULL,
      "columns that are separate fields, by name or number: {\"weight\": \"w\", "
-     "\"place\": \"3,4\"}; \"y\" names the column of the target"},
+     "\"place\": \"3,4\"}; \"y\" names the column of the target, or several: they are "
+     "labels if all cells are 0 or 1, yes or no, else values"},
     {"features", PL_OPTION_TEXT, offsetof(csv_dataset_t, used), "\"\"", NULL,
      "columns that are features, by name or number: \"age,2\"; \"\": all that have no "
      "other use"},
@@ -175,8 +176,7 @@ static int csv_read_others(csv_dataset_t *csv, pl_error_t *err)
     for (int column = 0; column < csv->table.columns; column++)
         for (int64_t row = 0; csv->use[column] >= 0 && row < csv->rows; row++) {
             double value;
-            if (!pl_csv_number(&csv->table, row, column, &value)
-                || !isfinite((float)value))
+            if (!csv_answer(csv, row, column, &value) || !isfinite((float)value))
                 return csv_wrong_cell(csv, row, column, "a finite number", err);
             csv->other[row * csv->other_columns + csv->use[column]] = (float)value;
         }
@@ -267,6 +267,10 @@ char *csv_data_info(const csv_dataset_t *csv, pl_error_t *err)
     }
     if (csv->targets > 1 && csv->scales[0].factor > 0)
         made = csv_scales_add(csv, made);
+    if (csv->labels) {
+        text = pl_text("%d", csv->labels);
+        made = pl_data_info_add(&made, LABELS, &text);
+    }
     if (csv->standardize)
         made = pl_moments_add(&made, csv->moments,
                               csv->features * (int)(csv->window ? csv->window : 1));
@@ -349,6 +353,8 @@ int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
         code = csv_names(csv, &csv->names, err);
     if (!code)
         code = csv_read_others(csv, err);
+    if (!code && csv->are_several)
+        code = csv_several_decide(csv, &split, data_info, err);
     if (!code)
         code = csv_count_classes(csv, request, data_info, err);
     if (!code && !(found.data_info = csv_data_info(csv, err)))

@@ -70,7 +70,7 @@ static int csv_claim(csv_dataset_t *csv, int k, pl_error_t *err)
 {
     const char *name = csv->others.name[k], *text = csv->others.text[k];
     if (!*name || strlen(name) >= sizeof(((pl_field_t *)0)->name) || !strcmp(name, "x")
-        || !strcmp(name, "y"))
+        || (!strcmp(name, "y") && !csv->are_several))
         return pl_fail(
             err, PL_EINVAL,
             "%s: a field cannot be called \"%.40s\": x are the features, y the "
@@ -103,6 +103,10 @@ static int csv_name_target(csv_dataset_t *csv, bool is_known, pl_stage_t stage,
         k++;
     if (k == others->count)
         return PL_OK;
+    bool are_several;
+    const int code = csv_several_targets(csv, k, stage, &are_several, err);
+    if (code || are_several)
+        return code;
     csv->label = csv_column(&csv->table, others->text[k], strlen(others->text[k]));
     if (csv->label < 0 && !is_known && stage == PL_PREDICT)
         csv->target = TARGET_NONE;

@@ -23,6 +23,7 @@
 
 /* (y - mean) * factor has mean 0 and deviation 1 in the training data; modules such as
  * mlp learn that, and predict y. */
+#define LABELS "labels"
 #define TARGET_MEAN "target_mean"
 #define TARGET_FACTOR "target_factor"
 /* The same of several columns, each a list. */
@@ -138,6 +139,9 @@ typedef struct csv_dataset {
     const char *covariates, *time;                         /* of windows, columns  [""] */
     bool overlap;
     int targets;                                            /* columns to predict */
+    bool are_several;                             /* without windows: the field "y" has
+                                                     several columns */
+    int labels;                                   /* that are all 0 or 1  [0: values] */
     int target_column[CSV_TARGETS];
     pl_moments_t scales[CSV_TARGETS];                       /* of each */
     int64_t first, samples;                                 /* row of the first window;
@@ -227,6 +231,18 @@ int csv_labels_decide(csv_dataset_t *csv, const csv_labels_t *labels,
 /* The number of classes of a table in parts, after csv_labels_decide(). */
 void csv_labels_classes(csv_dataset_t *csv, const csv_labels_t *labels,
                         const pl_data_request_t *request);
+
+/* Whether the field "y" lists several columns, which it then keeps; in data to predict it
+ * goes if one of them is missing.  `k`: its place among the further fields. */
+int csv_several_targets(csv_dataset_t *csv, int k, pl_stage_t stage, bool *are_several,
+                        pl_error_t *err);
+
+/* A cell of several targets: a number, or yes, no, true or false; false: neither. */
+bool csv_answer(const csv_dataset_t *csv, int64_t row, int column, double *value);
+
+/* Decides whether several targets are labels, or measures their scales. */
+int csv_several_decide(csv_dataset_t *csv, const pl_data_split_t *split,
+                       const json_t *data_info, pl_error_t *err);
 
 /* Reads y and finds the type of the target. */
 int csv_find_target(csv_dataset_t *csv, const json_t *data_info, pl_error_t *err);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -368,4 +369,87 @@ void csv_labels_classes(csv_dataset_t *csv, const csv_labels_t *labels,
     json_object_foreach(labels->names, name, times)
         most = json_integer_value(times) > most ? json_integer_value(times) : most;
     csv->class_share = csv->rows ? (double)most / (double)csv->rows : 0;
+}
+
+/* ---- Several targets ----
+ *
+ * They are a further field, "y", of float32. */
+
+int csv_several_targets(csv_dataset_t *csv, int k, pl_stage_t stage, bool *are_several,
+                        pl_error_t *err)
+{
+    pl_texts_t *others = &csv->others;
+    const char *text = others->text[k];
+    bool lacks = false;
+    int targets = 0;
+    *are_several = strchr(text, ',') && csv_column(&csv->table, text, strlen(text)) < 0;
+    if (!*are_several)
+        return PL_OK;
+    for (size_t length; *text; text += length + (text[length] == ','), targets++) {
+        length = strcspn(text, ",");
+        lacks |= csv_column(&csv->table, text, length) < 0;
+    }
+    if (csv->streams || csv->target == TARGET_CLASS)
+        return pl_fail(err, PL_EINVAL, "%s: field \"y\" has %d columns, which %s",
+                       csv->path, targets,
+                       csv->streams ? "a table that is streamed cannot have: name one"
+                                    : "cannot be a class together: name one, or leave "
+                                      "out \"target\"");
+    csv->labels = csv->target == TARGET_VALUE ? 0 : targets;
+    csv->target = TARGET_NONE;
+    csv->targets = targets <= CSV_TARGETS ? targets : 0;
+    csv->are_several = !lacks || stage != PL_PREDICT;
+    if (csv->are_several)
+        return PL_OK;
+    for (others->count--; k < others->count; k++) {
+        others->name[k] = others->name[k + 1];
+        others->text[k] = others->text[k + 1];
+    }
+    return PL_OK;
+}
+
+bool csv_answer(const csv_dataset_t *csv, int64_t row, int column, double *value)
+{
+    static const char *const words[] = {"no", "yes", "false", "true"};
+    const char *cell = pl_csv_cell(&csv->table, row, column);
+    for (int k = 0; csv->are_several && k < 4; k++)
+        if (!strcasecmp(cell, words[k])) {
+            *value = k % 2;
+            return true;
+        }
+    return pl_csv_number(&csv->table, row, column, value);
+}
+
+int csv_several_decide(csv_dataset_t *csv, const pl_data_split_t *split,
+                       const json_t *data_info, pl_error_t *err)
+{
+    int at = 0, y = 0;
+    for (; strcmp(csv->others.name[y], "y"); y++)
+        at += csv->width[y];
+    if (data_info) {
+        csv->labels = (int)json_integer_value(json_object_get(data_info, LABELS));
+        return PL_OK;
+    }
+    const float *cell = csv->other + at;
+    for (int64_t row = 0; row < csv->rows; row++, cell += csv->other_columns)
+        for (int k = 0; k < csv->width[y]; k++)
+            if (cell[k] != 0 && cell[k] != 1)
+                csv->labels = 0;
+    if (csv->labels || !csv->standardize)
+        return PL_OK;
+    if (!csv->targets)
+        return pl_fail(err, PL_EINVAL,
+                       "%s: field \"y\" has %d columns of values, but at most %d are "
+                       "scaled: set \"standardize\": false",
+                       csv->path, csv->width[y], CSV_TARGETS);
+    double *value = pl_alloc_array((size_t)csv->rows + 1, sizeof *value);
+    if (!value)
+        return pl_no_memory(err);
+    for (int k = 0; k < csv->targets; k++) {
+        for (int64_t row = 0; row < csv->rows; row++)
+            value[row] = csv->other[row * csv->other_columns + at + k];
+        csv->scales[k] = csv_measure(csv, split, value, 0);
+    }
+    pl_free(value);
+    return PL_OK;
 }

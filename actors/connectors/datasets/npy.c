@@ -173,14 +173,16 @@ static int npy_load_offsets(npy_t *npy, pl_error_t *err)
     return code;
 }
 
-/* One more than the largest label; 0 if targets are not whole numbers. */
+/* One more than the largest label; 0 if targets are not whole numbers.  *labels: how many
+ * a sample has that are 0 or 1 each  [0: none]. */
 static int npy_classes(const npy_t *npy, const pl_data_request_t *request,
-                       int64_t *classes, pl_error_t *err)
+                       int64_t *classes, int64_t *labels, pl_error_t *err)
 {
     enum { PIECE = 1024 };
     const pl_array_t *y = &npy->field[1].array;
     int64_t largest = -1, smallest = INT64_MAX, piece[PIECE];
-    *classes = 0;
+    bool are_labels = y->shape.rank == 2 && y->shape.dim[1] > 1 && !npy->field[1].varies;
+    *classes = *labels = 0;
     if (npy->fields < 2 || strcmp(npy->field[1].name, "y") || !is_whole(y->dtype))
         return PL_OK;
     for (int64_t i = 0; i < y->count; i++) {
@@ -191,6 +193,7 @@ static int npy_classes(const npy_t *npy, const pl_data_request_t *request,
                    != PL_OK)
             return err->code;
         const int64_t value = piece[i % PIECE];
+        are_labels = are_labels && value >= 0 && value <= 1;
         if (value == npy->ignore_index)
             continue;
         largest = value > largest ? value : largest;
@@ -204,6 +207,7 @@ static int npy_classes(const npy_t *npy, const pl_data_request_t *request,
     if (!request->data_info && y->shape.rank == 1 && !npy->field[1].varies)
         pl_dataset_warn_of_labels(request, npy->y_path, y->count, smallest, largest);
     *classes = largest + 1;
+    *labels = are_labels ? y->shape.dim[1] : 0;
     return PL_OK;
 }
 
@@ -222,10 +226,13 @@ static int npy_open(void *self, const pl_data_request_t *request, pl_data_info_t
     if (code)
         return code;
     pl_data_info_t found = {.same_samples = true, .samples = npy->samples};
-    int64_t classes;
-    if (npy_classes(npy, request, &classes, err) != PL_OK)
+    int64_t classes, labels;
+    if (npy_classes(npy, request, &classes, &labels, err) != PL_OK)
         return err->code;
     found.data_info = pl_dataset_data_info(classes, &npy->field[0].shape);
+    char *count = labels ? pl_text("%lld", (long long)labels) : NULL;
+    if (labels)
+        found.data_info = pl_data_info_add(&found.data_info, "labels", &count);
     if (!found.data_info)
         return pl_no_memory(err);
     for (int i = 0; i < npy->fields; i++) {
