@@ -614,7 +614,7 @@ typedef struct pl_result {
                                     last started */
     const char *metrics;         /* JSON object: the newest value of each metric */
     const char *run_dir;         /* "" if there is none */
-    const char *text;            /* generated after a prompt; "" */
+    const char *text;            /* after a prompt; of files: {"files": [path, …]}; "" */
     int weight_count;
     const pl_result_tensor_t *weight;              /* after a fit: the module's tensors */
     int output_count;

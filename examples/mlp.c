@@ -176,7 +176,7 @@ static pl_node_t hidden_layer(pl_graph_t *g, const mlp_t *m, pl_node_t x, int nu
 {
     char name[16];
     snprintf(name, sizeof name, "fc%d", number);
-    x = pl_linear(g, name, x, m->hidden.value[number - 1]); /* [B, hidden] */
+    x = pl_linear(g, name, x, m->hidden.value[number - 1]);  /* [B, hidden] */
     snprintf(name, sizeof name, "norm%d", number);
     if (m->norm == NORM_BATCH)
         x = pl_batch_norm(g, name, x, 0.1, 1e-5);
@@ -219,15 +219,15 @@ static void mlp_step(pl_graph_t *g, const void *self, pl_stage_t stage)
                       : m->outputs                       ? m->outputs
                                                          : 1;
     char name[16];
-    pl_node_t x = pl_flatten(g, pl_input(g, "x"), 1); /* [B, features] */
+    pl_node_t x = pl_flatten(g, pl_input(g, "x"), 1);       /* [B, features] */
     if (m->category_values && pl_has_input(g, "c")) {
         const pl_node_t c = pl_embedding(g, "categories", pl_input(g, "c"),
                                          m->category_values, m->embedding,
                                          pl_normal(0.5));
-        const pl_node_t both[] = {x, pl_flatten(g, c, 1)}; /* [B, columns embedding] */
+        const pl_node_t both[] = {x, pl_flatten(g, c, 1)};  /* [B, columns embedding] */
         x = pl_concat(g, both, 2, 1);
     }
-    if (task != TASK_CLASS && has_target) { /* [B], or [B, ...] */
+    if (task != TASK_CLASS && has_target) {                 /* [B], or [B, ...] */
         const pl_shape_t y = pl_shape_of(g, pl_input(g, "y"));
         outputs = 1;
         for (int axis = 1; axis < y.rank; axis++)
@@ -236,13 +236,13 @@ static void mlp_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     for (int k = 1; k <= m->hidden.count; k++)
         x = hidden_layer(g, m, x, k);
     snprintf(name, sizeof name, "fc%d", m->hidden.count + 1);
-    x = pl_linear(g, name, x, outputs); /* [B, outputs] */
+    x = pl_linear(g, name, x, outputs);                     /* [B, outputs] */
     if (task == TASK_VALUE && outputs == 1)
-        x = pl_flatten(g, x, 0); /* [B] */
+        x = pl_flatten(g, x, 0);                            /* [B] */
     if (task == TASK_CLASS)
         pl_output(g, "logits", x);
     else if (task == TASK_LABELS)
-        pl_output(g, "labels", pl_sigmoid(g, x)); /* the probability of each */
+        pl_output(g, "labels", pl_sigmoid(g, x));           /* the probability of each */
     else
         pl_output(g, "value", unscale(g, m, x));
     if (stage == PL_PREDICT)

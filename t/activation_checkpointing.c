@@ -33,7 +33,7 @@ static pl_node_t layers(pl_graph_t *g, const char *name, pl_node_t x, int count)
 {
     pl_scope(g, "%s", name);
     for (int k = 0; k < count; k++) {
-        char layer[8];
+        char layer[16];
         snprintf(layer, sizeof layer, "%d", k);
         x = pl_tanh(g, pl_gelu(g, pl_linear(g, layer, x, WIDTH)));
     }
@@ -50,7 +50,7 @@ static void deep(pl_graph_t *g)
 {
     pl_node_t x = pl_input(g, "x");
     for (int k = 0; k < 6; k++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "h%d", k);
         begin(g);
         x = layers(g, name, x, 4);

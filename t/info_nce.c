@@ -86,6 +86,18 @@ static const pl_module_ops_t trapped = {.name = "trapped",
                                         .size = 1,
                                         .step = trapped_step};
 
+/* Each row is zero. */
+static void still_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    const pl_node_t x = pl_linear(g, "fc", pl_input(g, "x"), 3);
+    pl_loss(g,
+            pl_cosine_embedding(g, pl_scale(g, x, 0), x,
+                                pl_sum(g, pl_scale(g, x, 0), (int[]){1}, 1, false), 0));
+}
+
+static const pl_module_ops_t still = {.name = "still", .size = 1, .step = still_step};
+
 /* ---- Runs of one and of several ranks ---- */
 
 static void ranks_train_as_one_with_the_whole_batch(void)
@@ -179,6 +191,14 @@ static void towers_may_be_frozen_for_a_while(void)
                            "\"epochs\": [1], \"unfreeze\": \"*\"}]");
 }
 
+static void a_row_of_zeros_has_a_gradient(void)
+{
+    rig_t *rig = rig_new(.module = "\"still\"", .trainer = "\"max_steps\": 2");
+    const rig_result_t *result = rig_fit(rig);
+    is_text(result->status, "ok", "similarity to zeros: %s", result->error.text);
+    rig_free(&rig);
+}
+
 /* ---- What cannot be ---- */
 
 static void what_cannot_be_is_refused_in_words(void)
@@ -243,8 +263,8 @@ int main(void)
 {
     static const pl_registration_t components[] = {
         {"module", &towers},    {"module", &middle},  {"module", &unsteady},
-        {"module", &differing}, {"module", &trapped}, {"operator", &trap},
-        PL_REGISTRATIONS_END};
+        {"module", &differing}, {"module", &trapped}, {"module", &still},
+        {"operator", &trap},    PL_REGISTRATIONS_END};
     far_init(components);
     run(ranks_train_as_one_with_the_whole_batch);
     run(samples_that_do_not_come_out_even_count_once);
@@ -253,6 +273,7 @@ int main(void)
     run(processes_train_as_threads_do);
     run(half_precision_and_scaled_losses_train_alike);
     run(towers_may_be_frozen_for_a_while);
+    run(a_row_of_zeros_has_a_gradient);
     run(what_cannot_be_is_refused_in_words);
     run(ranks_that_describe_something_else_do_not_hang);
     run(a_rank_that_dies_while_others_wait_for_its_rows_ends_all);

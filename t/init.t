@@ -159,7 +159,10 @@ a_folder_of_pictures_gets_a_network() {
     is "$status" 0 "fit trains"
     ok "it tells the classes apart" at_least "$(metric val_acc)" 0.9
     try "$paceline" predict toys.json --checkpoint runs/latest
-    is "$(sort <<<"$out" | uniq -c | tr -s ' \n' ' ')" " 20 blue 20 red " "predictions are the names of the folders"
+    is "$(cut -f 2 <<<"$out" | sort | uniq -c | tr -s ' \n' ' ')" " 20 blue 20 red " "predictions are the names of the folders"
+    is "$(grep -cP '^toys/(blue|red)/[0-9]+\.png\t\1$' <<<"$out")" 40 "each with its file: $(head -n 1 <<<"$out")"
+    try "$paceline" predict toys.json --checkpoint runs/latest --json
+    like "$out" '"sample": *0, *"file": *"toys/blue/1.png", *"class": *0' "also in JSON"
     mkdir -p toys/val toys/train && mv toys/blue toys/red toys/train && cp -r toys/train/. toys/val
     try "$paceline" init toys --output parts.json
     like "$(<parts.json)" '"val": .*"path": "toys/val"' "a folder for validation is used"

@@ -430,9 +430,11 @@ static void mistakes_have_a_place(void)
         {"[{'branches': [['relu']], 'join': 'min'}]", "join takes concat, add or mul$"},
         {"[{'branches': 3}]", "branches takes 1 to 8 lists of layers, in a list"},
         {"[{'residual': ['relu'], 'axis': 1}]",
-         "\"axis\" does not go with \"residual\", but shortcut does$"},
+         "\"residual\": 1 object item\\(s\\) left unpacked: axis"},
+        {"[{'branches': [['relu']], 'joi': 'add'}]",
+         "\"branches\": 1 object item\\(s\\) left unpacked: joi"},
         {"[{'checkpoint': ['relu'], 'axis': 1}]",
-         "\"checkpoint\" stands alone: remove \"axis\"$"},
+         "\"checkpoint\": 1 object item\\(s\\) left unpacked: axis"},
         {"[{'checkpoint': 3}]", "\"module.layers.0\": checkpoint takes a list of layers"},
         {"[{'branches': {'a.b': ['relu']}}]",
          "the name of a branch has 1 to 31 characters without dots and spaces, and "

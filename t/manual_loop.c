@@ -391,6 +391,24 @@ static void a_step_that_is_not_finite_fails_alone(void)
     program_end(&p), program_end(&clean);
 }
 
+static void a_measurement_behind_a_failed_step_has_its_metrics(void)
+{
+    program_t p;
+    static float torn[BATCH][RIG_FEATURES];
+    const pl_arrays_t samples = batch(0, BATCH);
+    pl_arrays_t bad = samples;
+    program_open(&p, "", usual());
+    bad.data[0] = torn;
+    torn[3][1] = NAN;
+    pl_loop_train(p.loop, &bad, on_ready, &p, NULL);
+    for (int k = 1; k <= 2; k++) {
+        pl_loop_evaluate(p.loop, &samples, on_step, &p, NULL);
+        until(&p, &p.step, k);
+        ok(isfinite(p.step.loss), "measurement %d has a loss: %g", k, p.step.loss);
+    }
+    program_end(&p);
+}
+
 static void a_step_that_the_device_fails_at_fails_alone(void)
 {
     program_t p;
@@ -567,7 +585,7 @@ static int check_reports(const json_t *stream, const double *losses)
         const json_t *sent = json_object_get(message, "fields");
         const char *from = json_string_value(json_object_get(message, "from")),
                    *event = json_string_value(json_object_get(sent, "event"));
-        if (!from || strcmp(from, "loop.own") || !event || strcmp(event, "train"))
+        if (!from || strcmp(from, "loop.manual") || !event || strcmp(event, "train"))
             continue;
         const pl_result_t as_result = {
             .metrics = json_string_value(json_object_get(sent, "metrics"))};
@@ -681,6 +699,7 @@ int main(void)
     run(no_more_than_the_limit_is_in_flight);
     run(a_step_that_is_not_finite_fails_alone);
     run(a_step_that_is_not_finite_can_be_skipped);
+    run(a_measurement_behind_a_failed_step_has_its_metrics);
     run(a_step_that_the_device_fails_at_fails_alone);
     run(a_device_that_hangs_ends_the_loop);
     run(a_fit_resumes_from_the_loops_checkpoint);

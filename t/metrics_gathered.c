@@ -14,7 +14,7 @@
 
 enum { SAMPLES = 61, WIDTH = 6 };
 
-static json_t *data; /* "gathered" of metrics.json */
+static json_t *data;                                      /* "gathered" of metrics.json */
 
 static float x[SAMPLES], target[SAMPLES], score[SAMPLES], relevance[SAMPLES];
 static int64_t query[SAMPLES], predicted[SAMPLES * WIDTH], reference[SAMPLES * WIDTH];
@@ -185,6 +185,88 @@ static void micro_shards_are_gathered(void)
                          "\"elastic\", \"micro_shards\": 4}");
 }
 
+/* ---- samples of different length, and a short last batch ---- */
+
+enum { TEXTS = 43 };
+
+static int64_t said[TEXTS * 9], meant[TEXTS * 9], text_from[TEXTS + 1];
+static float off[TEXTS], first[TEXTS * 9];
+
+static void texts_make(void)
+{
+    for (int i = 0; i < TEXTS; i++) {
+        text_from[i + 1] = text_from[i] + 1 + i * 5 % 9;
+        off[i] = (float)(i - 20);
+        for (int64_t k = text_from[i]; k < text_from[i + 1]; k++)
+            said[k] = 3, meant[k] = 4, first[k] = (float)k;
+    }
+    const pl_arrays_t arrays = {.samples = TEXTS,
+                                .field_count = 4,
+                                .field = {{"said", PL_I64, PL_SHAPE(PL_VARIES)},
+                                          {"meant", PL_I64, PL_SHAPE(PL_VARIES)},
+                                          {"first", PL_F32, PL_SHAPE(PL_VARIES)},
+                                          {"off", PL_F32, {0}}},
+                                .data = {said, meant, first, off},
+                                .offset = text_from,
+                                .padding = {-1, -1}};
+    pl_memory_arrays("texts", &arrays, NULL);
+}
+
+static int batches_result(const pl_gathered_t *state, int states, double parameter,
+                          double *value, pl_error_t *err)
+{
+    (void)states, (void)parameter, (void)err;
+    *value = (double)state->count;
+    return PL_OK;
+}
+
+static const pl_metric_ops_t batches = {.name = "batches", .result = batches_result};
+
+static void ragged_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    const pl_node_t is = pl_input(g, "off"), zero = pl_scale(g, is, 0),
+                    rows = pl_input(g, "first"), worst = pl_max(g, is, 0, false),
+                    bias = pl_param(g, "bias", PL_SHAPE(1), pl_zeros());
+    const pl_metric_state_t one = {worst, PL_COMBINE_GATHER};
+    pl_loss(g, pl_mse(g, pl_add(g, zero, bias), is));
+    pl_log(g, "before", pl_mae(g, is, zero), PL_ON_EPOCH);
+    pl_log(g, "rank", pl_spearman(g, rows, rows), PL_ON_EPOCH);
+    pl_log(g, "batches", pl_custom_metric(g, "batches", 0, &one, 1), PL_ON_EPOCH);
+    pl_log(g, "wer", pl_word_error_rate(g, pl_input(g, "said"), pl_input(g, "meant"), -1),
+           PL_ON_EPOCH);
+    pl_log(g, "behind", pl_mae(g, is, zero), PL_ON_EPOCH);
+}
+
+static const pl_module_ops_t ragged = {.name = "ragged", .size = 1, .step = ragged_step};
+
+#define TEXTS_DATA "{\"name\": \"memory\", \"source\": \"texts\"}"
+
+static void lengths_and_a_short_batch_change_no_metric(void)
+{
+    double sum = 0;
+    for (int i = 0; i < TEXTS; i++)
+        sum += fabs((double)off[i]);
+    for (int ranks = 1; ranks <= 2 && rig_has("cpu"); ranks++) {
+        char trainer[64];
+        snprintf(trainer, sizeof trainer, "\"devices\": %d, \"max_epochs\": 1", ranks);
+        rig_t *rig = rig_new(.accelerator = "cpu", .module = "\"ragged\"",
+                             .trainer = trainer,
+                             .dataset = "{\"train\": " TEXTS_DATA ", \"val\": " TEXTS_DATA
+                                        ", \"batch_size\": 8, \"buckets\": 4}");
+        const rig_result_t *result = rig_fit(rig);
+        is_text(result->status, "ok", "%d ranks: %s", ranks, result->error.text);
+        is_near(rig_metric(result, "val_before"), sum / TEXTS, 1e-6, "one before");
+        is_near(rig_metric(result, "val_rank"), 1, 1e-6, "one whose rows have lengths");
+        ok(rig_metric(result, "val_batches") >= TEXTS / 8.0, "a number of each batch: %g",
+           rig_metric(result, "val_batches"));
+        is_near(rig_metric(result, "val_wer"), 1, 1e-9, "padding is no word");
+        is_near(rig_metric(result, "val_behind"), sum / TEXTS, 1e-6,
+                "and one behind them");
+        rig_free(&rig);
+    }
+}
+
 /* ---- the loops' part alone ---- */
 
 static void more_than_the_limit_is_an_error_with_the_name(void)
@@ -266,6 +348,8 @@ static void mistakes_are_reported(void)
 int main(void)
 {
     static const pl_registration_t components[] = {{"module", &gathers},
+                                                   {"module", &ragged},
+                                                   {"metric", &batches},
                                                    {"metric", &spread},
                                                    {"metric", &share},
                                                    PL_REGISTRATIONS_END};
@@ -275,8 +359,10 @@ int main(void)
     if (!ok(data != NULL, "t/data/metrics.json can be read"))
         return tap_done();
     samples_make(all);
+    texts_make();
     run(samples_of_all_batches_and_ranks_are_gathered);
     run(micro_shards_are_gathered);
+    run(lengths_and_a_short_batch_change_no_metric);
     run(more_than_the_limit_is_an_error_with_the_name);
     run(mistakes_are_reported);
     json_decref(all);

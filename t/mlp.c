@@ -71,7 +71,7 @@ static void the_target_chooses_the_task_and_predictions_need_none(void)
         const char *module, *output, *metric;
         const float *target;
         int width, rank;
-        double from, to; /* of the metric */
+        double from, to;                                    /* of the metric */
     } tasks[] = {
         {"{\"name\": \"mlp\", \"task\": \"labels\", \"hidden\": [8]}", "labels",
          "train_acc", labels, LABELS, 2, 0.95, 1},

@@ -57,6 +57,17 @@ static bool has_avx512(void)
            && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")
            && __builtin_cpu_supports("avx512vl");
 }
+
+/* Processors with AMX have these products too. */
+static bool has_halves(void)
+{
+    return __builtin_cpu_supports("avx512bf16");
+}
+#else
+static bool has_halves(void)
+{
+    return false;
+}
 #endif
 
 /* Best first. */
@@ -95,7 +106,9 @@ static void describe(const pl_cpu_t *cpu, pl_device_info_t *info)
     info->threads = cpu->thread_count;
     info->memory = sysinfo(&system) == 0 ? (size_t)system.totalram * system.mem_unit : 0;
     pl_library_name(info->library);
-    info->emulated = 1u << PL_BF16 | 1u << PL_F16;
+    info->emulated = 1u << PL_F16;
+    if (!has_halves() || !pl_library_use_halves(cpu->library))
+        info->emulated |= 1u << PL_BF16;
 }
 
 static int cpu_open(void *self, pl_device_info_t *info, pl_error_t *err)

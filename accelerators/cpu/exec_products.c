@@ -65,6 +65,7 @@ static int prepare_matmul(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *er
         .b = matrix_of(pl_exec_op_in(b, s, 1), y.rank, linear || s->op.attr.transpose_b),
         .c = matrix_of(y, y.rank, false),
         .has_bias = s->op.input_count == 3,
+        .halves = s->op.attr.dtype == PL_BF16,
     };
     s->run = run_product;
     return keep_product(s, pl_slices_matmul(b->library, b->threads, &m, err));

@@ -32,7 +32,13 @@ typedef struct pl_matmul {
     pl_matrix_t a, b, c;
     bool has_bias;
     bool accumulate;                                       /* the product is added to c */
+    bool halves;               /* a and b have bfloat16 values, so the library may use
+                                  16-bit products, which are summed in float32 */
 } pl_matmul_t;
+
+/* Products may be of 16 bits from now on, because the processor has such products
+ * (AVX512-BF16, AMX).  False, and they may not: the library's are not right here. */
+bool pl_library_use_halves(pl_library_t *library);
 
 pl_cpu_product_t *pl_cpu_product_matmul(pl_library_t *library, const pl_matmul_t *m,
                                         pl_error_t *err);

@@ -1,7 +1,8 @@
 /* library_onednn.c - matrix products and convolutions by oneDNN 2.6 and later 2.x
  *
- * Each product is a sequence of primitives: the computation, and for convolutions a
- * reorder of the weights from or to the layout that the library prefers.  Memory objects
+ * Each product is a sequence of primitives: the computation, for convolutions a reorder
+ * of the weights from or to the layout that the library prefers, and for bfloat16
+ * products a conversion of both factors.  Memory objects
  * are bound to addresses before each run.  The caller owns the scratchpad: with oneDNN's
  * own, a primitive made on one thread crashes on another. */
 #include "accelerators/cpu/library.h"
@@ -14,12 +15,14 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-#define CALLS_MAX 2
-#define MEMORIES 8
+#define CALLS_MAX 3
+#define MEMORIES 12
+#define HALVES_MIN (1 << 20)          /* multiplications that are worth the conversions */
 #define FROM_SCRATCH (-1)
 
 struct pl_library {
     dnnl_engine_t engine;
+    bool has_halves;
 };
 
 typedef struct primitive_call {
@@ -194,17 +197,67 @@ static dnnl_status_t matrix_describe(int rank, const pl_matrix_t *m,
     return dnnl_memory_desc_init_by_strides(md, rank, dim, dnnl_f32, stride);
 }
 
+/* Converts an argument to bfloat16 in the library's layout, in scratch. */
+static dnnl_status_t convert(pl_cpu_product_t *p, primitive_call_t *product, int name,
+                             const dnnl_memory_desc_t *plain,
+                             const dnnl_memory_desc_t *wanted, int argument)
+{
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_engine_t engine = p->library->engine;
+    primitive_call_t *s = &p->call[p->calls++];
+    dnnl_memory_t memory = NULL;
+    dnnl_status_t status = attributes(false, &attr);
+    if (status == dnnl_success)
+        status = dnnl_reorder_primitive_desc_create(&pd, plain, engine, wanted, engine,
+                                                    attr);
+    if (status == dnnl_success)
+        status = call_make(p, s, pd);
+    if (status == dnnl_success)
+        status = give(p, s, DNNL_ARG_FROM, plain, argument);
+    if (status == dnnl_success)
+        status = bind(p, wanted, FROM_SCRATCH, &memory);
+    if (status == dnnl_success) {
+        give_bound(s, DNNL_ARG_TO, memory);
+        give_bound(product, name, memory);
+    }
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    return status;
+}
+
+/* A factor of 16 bits in any layout. */
+static dnnl_status_t halves_describe(int rank, const pl_matrix_t *m,
+                                     dnnl_memory_desc_t *md)
+{
+    dnnl_dims_t dim;
+    for (int i = 0; i < rank; i++)
+        dim[i] = m->dim[i];
+    return dnnl_memory_desc_init_by_tag(md, rank, dim, dnnl_bf16, dnnl_format_tag_any);
+}
+
+static bool uses_halves(const pl_library_t *library, const pl_matmul_t *m)
+{
+    double work = (double)m->a.dim[m->rank - 1];
+    for (int i = 0; i < m->rank; i++)
+        work *= (double)m->c.dim[i];
+    return m->halves && library->has_halves && work >= HALVES_MIN;
+}
+
 pl_cpu_product_t *pl_cpu_product_matmul(pl_library_t *library, const pl_matmul_t *m,
                                         pl_error_t *err)
 {
     pl_cpu_product_t *p = product_new(library, err);
     if (!p)
         return NULL;
-    dnnl_memory_desc_t a, b, c, bias;
+    dnnl_memory_desc_t a, b, c, bias, half_a, half_b;
     dnnl_matmul_desc_t matmul;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd = NULL;
-    primitive_call_t *s = &p->call[p->calls++];
+    primitive_call_t product = {0};
+    const bool halves = uses_halves(library, m);
     const int64_t n = m->c.dim[m->rank - 1];
     pl_matrix_t row = {.dim = {1, 1, 1, 1, 1}, .stride = {n, n, n, n, n}};  /* the bias */
     row.dim[m->rank - 1] = n;
@@ -218,25 +271,87 @@ pl_cpu_product_t *pl_cpu_product_matmul(pl_library_t *library, const pl_matmul_t
         status = matrix_describe(m->rank, &m->c, &c);
     if (status == dnnl_success && m->has_bias)
         status = matrix_describe(m->rank, &row, &bias);
+    if (status == dnnl_success && halves)
+        status = halves_describe(m->rank, &m->a, &half_a);
+    if (status == dnnl_success && halves)
+        status = halves_describe(m->rank, &m->b, &half_b);
     if (status == dnnl_success)
-        status = dnnl_matmul_desc_init(&matmul, &a, &b, m->has_bias ? &bias : NULL, &c);
+        status = dnnl_matmul_desc_init(&matmul, halves ? &half_a : &a,
+                                       halves ? &half_b : &b, m->has_bias ? &bias : NULL,
+                                       &c);
     if (status == dnnl_success)
         status = dnnl_primitive_desc_create(&pd, &matmul, attr, library->engine, NULL);
+    if (status == dnnl_success && halves)
+        status = convert(p, &product, DNNL_ARG_SRC, &a,
+                         description(pd, dnnl_query_src_md), 0);
+    else if (status == dnnl_success)
+        status = give(p, &product, DNNL_ARG_SRC, &a, 0);
+    if (status == dnnl_success && halves)
+        status = convert(p, &product, DNNL_ARG_WEIGHTS, &b,
+                         description(pd, dnnl_query_weights_md), 1);
+    else if (status == dnnl_success)
+        status = give(p, &product, DNNL_ARG_WEIGHTS, &b, 1);
     if (status == dnnl_success)
-        status = call_make(p, s, pd);
-    if (status == dnnl_success)
-        status = give(p, s, DNNL_ARG_SRC, &a, 0);
-    if (status == dnnl_success)
-        status = give(p, s, DNNL_ARG_WEIGHTS, &b, 1);
+        status = call_make(p, &product, pd);
     if (status == dnnl_success && m->has_bias)
-        status = give(p, s, DNNL_ARG_BIAS, &bias, 2);
+        status = give(p, &product, DNNL_ARG_BIAS, &bias, 2);
     if (status == dnnl_success)
-        status = give(p, s, DNNL_ARG_DST, &c, 3);
+        status = give(p, &product, DNNL_ARG_DST, &c, 3);
+    p->call[p->calls++] = product;
     if (pd)
         dnnl_primitive_desc_destroy(pd);
     if (attr)
         dnnl_primitive_attr_destroy(attr);
+    if (halves && status == dnnl_unimplemented) {
+        pl_matmul_t wide = *m;
+        wide.halves = false;
+        pl_cpu_product_free(p);
+        return pl_cpu_product_matmul(library, &wide, err);
+    }
     return product_done(p, status, "matrix product", err);
+}
+
+/* Products of whole numbers, which have the same sums in both ways. */
+static bool halves_are_right(pl_library_t *library)
+{
+    enum { N = 128 };
+    pl_matmul_t m = {.rank = 2,
+                     .a = {{N, N}, {N, 1}},
+                     .b = {{N, N}, {1, N}},
+                     .c = {{N, N}, {N, 1}},
+                     .has_bias = true,
+                     .halves = true};
+    float *data = pl_alloc_array((size_t)(3 * N * N + N), sizeof *data), *a = data,
+          *b = data + N * N, *c = b + N * N, *bias = c + N * N;
+    pl_error_t err = {0};
+    pl_cpu_product_t *product = data ? pl_cpu_product_matmul(library, &m, &err) : NULL;
+    void *scratch = NULL,
+         *block = product ? pl_alloc_large(product->scratch, &scratch) : NULL;
+    bool right = block != NULL;
+    for (int k = 0; right && k < N * N; k++)
+        a[k] = (float)(k * 7 % 31 - 15), b[k] = (float)(k * 5 % 29 - 14);
+    for (int k = 0; right && k < N; k++)
+        bias[k] = (float)k;
+    right = right
+            && pl_cpu_product_run(product, (void *[]){a, b, bias, c}, scratch, &err)
+                   == PL_OK;
+    for (int k = 0; right && k < N * N; k++) {
+        float sum = bias[k % N];
+        for (int i = 0; i < N; i++)
+            sum += a[k / N * N + i] * b[k % N * N + i];
+        right = sum == c[k];
+    }
+    pl_free(block);
+    pl_cpu_product_free(product);
+    pl_free(data);
+    return right;
+}
+
+bool pl_library_use_halves(pl_library_t *library)
+{
+    library->has_halves = true;
+    library->has_halves = halves_are_right(library);
+    return library->has_halves;
 }
 
 /* ---- Convolutions ---- */

@@ -290,6 +290,12 @@ static int answers_keep(sized_t *sized, const pl_graph_t *g, pl_error_t *err)
             return pl_fail(err, PL_EUNSUPPORTED,
                            "output \"%s\" is neither float32 nor int32",
                            g->fetch[k].name);
+        if (value->shape.rank < 1 || value->shape.dim[0] != g->batch_size)
+            return pl_fail(
+                err, PL_EUNSUPPORTED,
+                "the first axis of output \"%s\" must have the %lld samples of "
+                "a batch, but its shape is %s",
+                g->fetch[k].name, (long long)g->batch_size, PL_TEXT_OF(value->shape));
         model_output_t *answer = &sized->answer[sized->answers++];
         snprintf(answer->name, sizeof answer->name, "%s", g->fetch[k].name);
         answer->shape = value->shape;

@@ -246,7 +246,7 @@ static int checkpoint_on_save(void *self, pl_call_t *call, const pl_body_t *body
     if (!pl_call_write_weights(self, pl_peer(self, "writer"), &fields, how, err))
         return err->code;
     checkpoint->weights = call;
-    if (checkpoint->sums_up && checkpoint->level == PL_LOG_DEBUG)
+    if (checkpoint->sums_up && checkpoint->saved && checkpoint->level == PL_LOG_DEBUG)
         pl_log_line(PL_LOG_INFO, pl_actor_rank(self), pl_actor_name(self),
                     "saved %llu checkpoint%s, of which the best %s in %s",
                     (unsigned long long)checkpoint->saved,

@@ -584,7 +584,7 @@ static const pl_handler_t manual_handlers[] = {
 };
 
 const pl_actor_ops_t pl_manual_loop = {
-    .name = "own",
+    .name = "manual",
     .help = "trains on batches that the program sends",
     .size = sizeof(pl_manual_t),
     .role = "loop",

@@ -116,8 +116,9 @@ static void signature_answered(void *self, const pl_answer_t *answer)
         o->signature = o->next_signature;
         o->next_signature = NULL;
     }
+    /* After the former signature the stage may have no plan yet, and so no names. */
     if (!item || item->name || item->exchanges || item->sees_gradients
-        || is_named(o, item->stage))
+        || !o->signature->stage[item->stage].present || is_named(o, item->stage))
         pl_manual_idle(o);
     else if (!pl_manual_query_names(o, item->stage, &err))
         pl_manual_fail(o, &err);

@@ -24,6 +24,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/run.h"
@@ -374,6 +375,19 @@ static void best_read(void *self, const pl_answer_t *answer)
 
 /* ---- the loop runs ---- */
 
+/* {"files": [path, …]} with the file of each sample that was predicted  [NULL: the data
+ * does not consist of files]. */
+static char *files_text(const char *data_info)
+{
+    json_t *info = json_loads(data_info ? data_info : "{}", 0, NULL);
+    json_t *files = json_object_get(info, PL_DATA_FILES);
+    json_t *text = files ? json_pack("{s:O}", PL_DATA_FILES, files) : NULL;
+    char *written = text ? pl_json_write(text, PL_JSON_COMPACT) : NULL;
+    json_decref(text);
+    json_decref(info);
+    return written;
+}
+
 static void worker_ran(void *self, const pl_answer_t *answer)
 {
     pl_worker_t *w = self;
@@ -402,6 +416,8 @@ static void worker_ran(void *self, const pl_answer_t *answer)
     pl_error_t err = {0};
     bool restores = false;
     w->outcome = pl_object_ref(outcome);
+    if (w->job->stage == PL_PREDICT && !w->job->prompt && !outcome->text)
+        outcome->text = files_text(w->data_info);
     if (w->run_dir) {                             /* no other actor has the outcome yet */
         outcome->run_dir = pl_strdup(w->run_dir);
         if (!outcome->run_dir)

@@ -187,4 +187,7 @@ extern const pl_stage_names_t pl_stages[];
 enum { PL_RUN_KEY = 96 };
 const char *pl_run_key(const char *word, char key[PL_RUN_KEY]);
 
+/* The key of a data info to predict: a list with the file of each sample. */
+#define PL_DATA_FILES "files"
+
 #endif

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { OPTIONS = 32 };                                      /* of a command at most */
 
@@ -287,10 +288,18 @@ static int read_flag(word_parser_t *r, const char *word)
 
 static int read_operand(const word_parser_t *r, const char *word)
 {
-    for (const cli_option_t *option = r->command->options; option->name; option++)
+    bool takes_run = false;
+    for (const cli_option_t *option = r->command->options; option->name; option++) {
         if (option->kind == CLI_KIND_OPERAND
             && !*(const char **)(r->into + option->offset))
             return put(r, option, word);
+        takes_run |= option->kind == CLI_KIND_OPERAND && !strcmp(option->name, "run");
+    }
+    if (takes_run && access(word, F_OK) == 0)
+        return pl_fail(r->err, PL_EINVAL,
+                       "%s takes one run file, and not \"%s\" beside it: other data are "
+                       "read by --set data.path=%s",
+                       r->command->name, word, word);
     return pl_fail(r->err, PL_EINVAL,
                    "%s has one operand too many, \"%s\": see paceline %s --help",
                    r->command->name, word, r->command->name);

@@ -124,7 +124,8 @@ static void report_machine(doctor_report_t *r)
     bool avx2 = has_word(flags, "avx2") && has_word(flags, "fma");
     fact(r, "processor", "%s", *model ? model : "unknown");
     fact(r, "cores", "%d of %ld usable", usable, sysconf(_SC_NPROCESSORS_ONLN));
-    fact(r, "instructions", "%s", avx512 ? "avx512" : avx2 ? "avx2" : "portable");
+    fact(r, "instructions", "%s%s", avx512 ? "avx512" : avx2 ? "avx2" : "portable",
+         has_word(flags, "avx512_bf16") ? ", products of bfloat16" : "");
     fact(r, "memory", "%s, %s available", cli_bytes(atof(total) * 1024, text[0]),
          cli_bytes(atof(available) * 1024, text[1]));
     getrlimit(RLIMIT_NOFILE, &limit);

@@ -104,8 +104,9 @@ static void show_doubts(const cli_session_t *session, const pl_result_t *result)
     const bool compares = pl_result_metric(result, "train_loss", &train)
                           && pl_result_metric(result, "val_loss", &val);
     if (result->global_step < FEW_STEPS)
-        cli_note("the run had %llu steps: train longer, with more trainer.max_epochs",
-                 (unsigned long long)result->global_step);
+        cli_note("the run had %llu step%s: train longer, with more trainer.max_epochs",
+                 (unsigned long long)result->global_step,
+                 cli_plural(result->global_step));
     else if (samples < FEW_SAMPLES)
         cli_note(
             "about %.0f samples to train on are few: data.folds measures how much the "
@@ -313,7 +314,12 @@ static pl_options_t *fit_next(cli_session_t *session, const pl_result_t *result)
     if (fit->sweep.runs == 1)
         return NULL;
     cli_sweep_keep(&fit->sweep, cli_result_json(session, result));
-    pl_options_t *options = session->signal ? NULL : fit_load(fit, &err);
+    /* What is wrong with the first fold is wrong with all. */
+    const bool cannot_fold = fit->sweep.folds && fit->sweep.next == 1
+                             && session->status == CLI_WRONG;
+    if (cannot_fold && !session->json)
+        return NULL;
+    pl_options_t *options = session->signal || cannot_fold ? NULL : fit_load(fit, &err);
     if (options)
         return options;
     if (err.code != PL_OK)
@@ -326,18 +332,35 @@ static pl_options_t *fit_next(cli_session_t *session, const pl_result_t *result)
 }
 
 /* For data in place of a run file, the name of its run file, which is written if it is
- * not there; PL_OK with NULL: it is a run file. */
+ * not there; PL_OK with NULL: it is a run file. A run file that is there was perhaps
+ * written for other data, whose name is the same up to the first dot. */
 static int run_file_of(const cli_fit_t *arguments, char **name_p, pl_error_t *err)
 {
-    if (!cli_is_data(arguments->run))
-        return PL_OK;
-    *name_p = cli_init_name(arguments->run);
+    const char *data = arguments->run, *target = arguments->target;
+    char *path = NULL;
+    if (!cli_is_data(data))
+        return !target || access(data, F_OK) != 0
+                   ? PL_OK
+                   : pl_fail(err, PL_EINVAL,
+                             "--target is for data in place of a run file, and %s is a "
+                             "run file: change the target there, in its section \"data\"",
+                             data);
+    *name_p = cli_init_name(data);
     if (!*name_p)
         return pl_fail(err, PL_ENOMEM, "out of memory");
     if (access(*name_p, F_OK) != 0)
-        return cli_init_write(arguments->run, NULL, *name_p, arguments->json, err);
-    cli_note("%s exists: this run does as it says", *name_p);
-    return PL_OK;
+        return cli_init_write(data, target, *name_p,
+                              arguments->json || arguments->print_config, err);
+    int code = cli_init_check(data, *name_p, &path, err);
+    if (code == PL_OK && target)
+        code = pl_fail(err, PL_EINVAL,
+                       "%s exists, and --target is for a new run file: remove it, or "
+                       "write another: paceline init %s --target %s --output NAME.json",
+                       *name_p, data, target);
+    if (code == PL_OK)
+        cli_note("%s exists: this run does as it says, and trains on %s", *name_p, path);
+    pl_text_free(path);
+    return code;
 }
 
 int cli_fit(const cli_fit_t *given)
@@ -362,6 +385,8 @@ int cli_fit(const cli_fit_t *given)
         && fit.sweep.runs > (fit.sweep.folds ? fit.sweep.folds : 1))
         code = pl_fail(&err, PL_EINVAL,
                        "--print-config prints one run: give each --set one value");
+    if (code == PL_OK && !arguments->json)
+        cli_sweep_explain(&fit.sweep);
     if (code == PL_OK)
         fit.session.options = fit_load(&fit, &err);
     if (fit.session.options && arguments->print_config && fit.sweep.folds

@@ -3,6 +3,7 @@
  * The library proposes the run; here it becomes a file whose comments are the reasons.
  * `paceline fit DATA` writes the same file and trains as it says. */
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -74,6 +75,8 @@ static char *run_text(const json_t *proposal, const char *data)
 
 /* ---- the file ---- */
 
+#define EXISTS "%s exists: choose another name with --output, or remove it"
+
 char *cli_shell_word(const char *word)
 {
     char *text = NULL;
@@ -91,8 +94,19 @@ char *cli_shell_word(const char *word)
     return text;
 }
 
-char *cli_init_name(const char *data)
+/* The file of "FILE:NAME", where no file has that whole name; otherwise the path. */
+static void file_of(const char *path, char file[PATH_MAX])
 {
+    const char *name = strrchr(path, ':');
+    snprintf(file, PATH_MAX, "%.*s",
+             name && access(path, F_OK) != 0 ? (int)(name - path) : PATH_MAX - 1, path);
+}
+
+char *cli_init_name(const char *path)
+{
+    char data[PATH_MAX];
+    file_of(path, data);
+    const char *part = path + strlen(data);
     size_t length = strlen(data);
     while (length > 1 && data[length - 1] == '/')
         length--;
@@ -102,7 +116,64 @@ char *cli_init_name(const char *data)
     const char *dot = memchr(data + begin + 1, '.',
                              length > begin ? length - begin - 1 : 0);
     const size_t stem = dot ? (size_t)(dot - data) - begin : length - begin;
-    return pl_text("%.*s.json", (int)stem, data + begin);
+    char *name = pl_text("%.*s%s%s.json", (int)stem, data + begin, *part ? "-" : "",
+                         *part ? part + 1 : "");
+    for (char *c = name; c && *c; c++)
+        if (*c == '/')
+            *c = '-';
+    return name;
+}
+
+/* The first path of a section "data" that leads to the file or folder `data`, or to a
+ * file in that folder; otherwise any path, with *is_found false  [NULL: none]. */
+static const char *path_in(const json_t *section, const char *data, bool *is_found)
+{
+    const char *key, *first = NULL;
+    const size_t length = strlen(data);
+    json_t *value;
+    *is_found = false;
+    json_object_foreach((json_t *)section, key, value) {
+        char file[PATH_MAX], place[PATH_MAX];
+        const char *path = json_string_value(value);
+        if (json_is_object(value))
+            path = path_in(value, data, is_found);
+        else if (path && (!strcmp(key, "path") || !strcmp(key, "x"))) {
+            file_of(path, file);
+            *is_found = realpath(file, place) && !strncmp(place, data, length)
+                        && (!place[length] || place[length] == '/');
+        } else
+            continue;
+        first = *is_found || !first ? path : first;
+        if (*is_found)
+            break;
+    }
+    return first;
+}
+
+int cli_init_check(const char *data, const char *path, char **trains_on, pl_error_t *err)
+{
+    char file[PATH_MAX], place[PATH_MAX] = "";
+    bool is_found = false;
+    pl_options_t *options = pl_options_read(path, err);
+    char *text = options ? pl_options_get(options, "data") : NULL;
+    json_t *section = text ? json_loads(text, 0, NULL) : NULL;
+    file_of(data, file);
+    const char *read = realpath(file, place) ? path_in(section, place, &is_found) : NULL;
+    int code = options ? PL_OK : err->code;
+    char *word = cli_shell_word(data);
+    if (options && !is_found)
+        code = pl_fail(err, PL_EINVAL,
+                       "%s exists and trains on %s, not on %s: remove it, or name the "
+                       "new run file: paceline init %s --output NAME.json; paceline fit "
+                       "NAME.json",
+                       path, read ? read : "other data", data, word ? word : data);
+    free(word);
+    if (code == PL_OK && !(*trains_on = pl_text("%s", read)))
+        code = pl_fail(err, PL_ENOMEM, "out of memory");
+    json_decref(section);
+    pl_text_free(text);
+    pl_options_free(options);
+    return code;
 }
 
 /* Lines of JSON begin as a run file does. */
@@ -112,10 +183,11 @@ static bool is_lines_of_json(const char *path)
     return dot && (!strcmp(dot, ".jsonl") || !strcmp(dot, ".ndjson"));
 }
 
-bool cli_is_data(const char *path)
+bool cli_is_data(const char *name)
 {
     struct stat status;
-    char begin[256] = "";
+    char begin[256] = "", path[PATH_MAX];
+    file_of(name, path);
     if (stat(path, &status) != 0)
         return false;
     if (S_ISDIR(status.st_mode))
@@ -136,6 +208,8 @@ bool cli_is_data(const char *path)
 int cli_init_write(const char *data, const char *target, const char *path, bool quiet,
                    pl_error_t *err)
 {
+    if (access(path, F_OK) == 0)
+        return pl_fail(err, PL_EINVAL, EXISTS, path);
     char *made = pl_data_propose(data, target, err);
     json_t *proposal = made ? json_loads(made, 0, NULL) : NULL, *reason;
     char *text = proposal ? run_text(proposal, data) : NULL;
@@ -149,9 +223,7 @@ int cli_init_write(const char *data, const char *target, const char *path, bool 
         bool failed = !file || fputs(text, file) < 0;
         failed = (file && fclose(file) != 0) || failed;
         if (failed && errno == EEXIST)
-            code = pl_fail(err, PL_EINVAL,
-                           "%s exists: choose another name with --output, or remove it",
-                           path);
+            code = pl_fail(err, PL_EINVAL, EXISTS, path);
         else if (failed)
             code = pl_fail(err, PL_EIO, "cannot write %s: %s", path, strerror(errno));
     }

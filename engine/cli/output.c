@@ -49,9 +49,11 @@ static void say(const char *before, const char *format, va_list args)
     pthread_mutex_unlock(&lock);
 }
 
+/* What was printed before a line of standard error comes before it, also in a pipe. */
 void cli_error(const char *format, ...)
 {
     va_list args;
+    cli_flush();
     va_start(args, format);
     say(own_name, format, args);
     va_end(args);
@@ -65,6 +67,7 @@ bool cli_is_error(const char *line)
 void cli_note(const char *format, ...)
 {
     va_list args;
+    cli_flush();
     va_start(args, format);
     say("", format, args);
     va_end(args);
@@ -85,6 +88,17 @@ bool cli_has_live_line(void)
     return can_redraw;
 }
 
+/* A line of the log, from any thread: it does not wait for the reader of standard
+ * output. */
+PL_PRINTF(1, 2)
+static void say_log(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say("", format, args);
+    va_end(args);
+}
+
 static void show_log(pl_log_level_t level, int rank, const char *actor, const char *text,
                      void *user)
 {
@@ -94,13 +108,13 @@ static void show_log(pl_log_level_t level, int rank, const char *actor, const ch
     if (rank > 0 || is_output)
         snprintf(origin, sizeof origin, "rank %d: ", rank);
     if (is_output)
-        cli_note("%s%s", origin, text);
+        say_log("%s%s", origin, text);
     else
-        cli_note("%s%s%s%s%s", origin,
-                 level == PL_LOG_WARNING ? "warning: "
-                 : level == PL_LOG_ERROR ? "error: "
-                                         : "",
-                 actor, *actor ? ": " : "", text);
+        say_log("%s%s%s%s%s", origin,
+                level == PL_LOG_WARNING ? "warning: "
+                : level == PL_LOG_ERROR ? "error: "
+                                        : "",
+                actor, *actor ? ": " : "", text);
 }
 
 /* ---- standard output ---- */

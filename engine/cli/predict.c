@@ -176,6 +176,12 @@ static const char *class_name(const json_t *names, int64_t class)
     return json_string_value(json_array_get(names, (size_t) class));
 }
 
+/* The file of a sample in a list  [NULL: the data does not consist of files]. */
+static const char *file_of(const json_t *files, int64_t sample)
+{
+    return json_string_value(json_array_get(files, (size_t)sample));
+}
+
 static bool is_on(float probability)
 {
     return probability > 0.5F;
@@ -190,11 +196,14 @@ static const json_t *label_names(const json_t *data_info, const scores_t *s)
 }
 
 /* The labels that are on, one line a sample; of a single one, whether it is. */
-static void write_labels(FILE *file, const scores_t *s, const json_t *names)
+static void write_labels(FILE *file, const scores_t *s, const json_t *names,
+                         const json_t *files)
 {
     const float *probability = s->data;
     for (int64_t sample = 0; sample < s->samples && !ferror(file); sample++) {
         const char *before = "";
+        if (file_of(files, sample))
+            fprintf(file, "%s\t", file_of(files, sample));
         for (int64_t k = 0; k < s->per_sample; k++, probability++) {
             const char *name = class_name(names, k);
             if (s->per_sample == 1)
@@ -210,11 +219,14 @@ static void write_labels(FILE *file, const scores_t *s, const json_t *names)
 }
 
 /* The classes, by their names [numbers], or the values of an output with one class; one
- * line a sample. */
-static void write_numbers(FILE *file, const scores_t *s, const json_t *names)
+ * line a sample, which begins with its file [none]. */
+static void write_numbers(FILE *file, const scores_t *s, const json_t *names,
+                          const json_t *files)
 {
     const float *score = s->data;
-    for (int64_t sample = 0; sample < s->samples && !ferror(file); sample++)
+    for (int64_t sample = 0; sample < s->samples && !ferror(file); sample++) {
+        if (file_of(files, sample))
+            fprintf(file, "%s\t", file_of(files, sample));
         for (int64_t k = 0; k < s->per_sample; k++, score += s->classes) {
             char end = k + 1 < s->per_sample ? ' ' : '\n';
             const int64_t class = likeliest(score, s->classes);
@@ -226,6 +238,7 @@ static void write_numbers(FILE *file, const scores_t *s, const json_t *names)
             else
                 fprintf(file, "%.9g%c", *score, end);
         }
+    }
 }
 
 /* The start of each character of a vocabulary, and the end of the last: [classes + 1];
@@ -268,7 +281,7 @@ static void write_characters(FILE *file, const scores_t *s, const char *const *b
 
 /* Writes characters if the weights at `checkpoint` have a vocabulary, else numbers. */
 static void write_lines(FILE *file, const pl_result_tensor_t *output,
-                        const char *checkpoint)
+                        const char *checkpoint, const json_t *files)
 {
     const scores_t scores = scores_of(output), *s = &scores;
     json_t *data_info = cli_weights_data_info(checkpoint);
@@ -279,11 +292,11 @@ static void write_lines(FILE *file, const pl_result_tensor_t *output,
     const char **begin = vocabulary && *vocabulary ? characters_of(vocabulary, s->classes)
                                                    : NULL;
     if (s->are_labels)
-        write_labels(file, s, label_names(data_info, s));
+        write_labels(file, s, label_names(data_info, s), files);
     else if (begin || bytes)
         write_characters(file, s, begin);
     else
-        write_numbers(file, s, json_object_get(data_info, "class_names"));
+        write_numbers(file, s, json_object_get(data_info, "class_names"), files);
     free(begin);
     json_decref(data_info);
 }
@@ -303,11 +316,11 @@ static const pl_result_tensor_t *answer_of(const pl_result_t *result)
 /* {"event": "prediction", "sample": 0, "class": 9, "logits": […]}, with all outputs;
  * {…, "labels": [0, 2], "probabilities": […]} with labels. */
 static json_t *answer_json(const pl_result_t *result, int64_t sample,
-                           const json_t *data_info)
+                           const json_t *data_info, const json_t *files)
 {
     const json_t *names = json_object_get(data_info, "class_names");
-    json_t *json = json_pack("{s:s, s:I}", "event", "prediction", "sample",
-                             (json_int_t)sample);
+    json_t *json = json_pack("{s:s, s:I, s:s*}", "event", "prediction", "sample",
+                             (json_int_t)sample, "file", file_of(files, sample));
     scores_t first = scores_of(answer_of(result));
     if (first.classes > 1 && first.per_sample == 1) {
         const int64_t class = likeliest(first.data + sample * first.classes,
@@ -376,14 +389,18 @@ static int write_answers(predict_command_t *predict, const pl_result_t *result,
     if (wants_array(arguments_of(predict)))
         return write_array(arguments_of(predict)->output, output, err);
     output_begin(predict);
+    json_t *text = json_loads(result->text, 0, NULL);
+    const json_t *files = json_object_get(text, "files");
     if (!predict->session.json || predict->output != stdout) {
-        write_lines(predict->output, output, arguments_of(predict)->checkpoint);
+        write_lines(predict->output, output, arguments_of(predict)->checkpoint, files);
+        json_decref(text);
         return PL_OK;
     }
     json_t *data_info = cli_weights_data_info(arguments_of(predict)->checkpoint);
     for (int64_t k = 0; k < output->shape.dim[0] && !cli_output_gone(); k++)
-        cli_print_json(answer_json(result, k, data_info));
+        cli_print_json(answer_json(result, k, data_info, files));
     json_decref(data_info);
+    json_decref(text);
     return PL_OK;
 }
 

@@ -197,6 +197,14 @@ pl_options_t *cli_run_load(const cli_run_t *run, pl_error_t *err)
 {
     /* The runs of a sweep begin with the same file, which may be a pipe. */
     static pl_options_t *first;
+    if (!first && cli_is_data(run->file)) {
+        pl_fail(err, PL_EINVAL,
+                "%s is data and no run file: name a run file, such as "
+                "runs/latest/run.json, and read these data by --set data.path=%s; "
+                "paceline init %s writes a new one",
+                run->file, run->file, run->file);
+        return NULL;
+    }
     if (!first)
         first = pl_options_read(run->file, err);
     pl_options_t *options = first ? pl_options_clone(first, err) : NULL;
@@ -508,6 +516,7 @@ int cli_session_run(cli_session_t *session, const cli_telemetry_t *telemetry)
 {
     pl_error_t err = {0};
     session->status = CLI_WRONG;
+    cli_flush();                                /* what was printed before, into a file */
     if (session->work->trains && !session->json)
         cli_show_information();
     if (session_open(session, telemetry, &err) != PL_OK) {
@@ -519,7 +528,6 @@ int cli_session_run(cli_session_t *session, const cli_telemetry_t *telemetry)
         if (*dashboard)                    /* contains a secret: on standard error only */
             cli_note("dashboard: %s", dashboard);
         session->status = CLI_DONE;
-        cli_flush();                            /* what was printed before, into a file */
         event_base_dispatch(session->base);
     }
     cli_signals_free(session->signals);

@@ -98,15 +98,21 @@ pl_options_t *cli_run_load(const cli_run_t *run, pl_error_t *err);
 
 /* ---- init.c: run files for data ---- */
 
-/* The path is a folder, or a file that does not begin as a run file does. */
+/* The path is a folder, a file that does not begin as a run file does, or "FILE:NAME"
+ * with such a file. */
 bool cli_is_data(const char *path);
-/* "titanic.json" for "data/titanic.csv.gz", from pl_text()  [NULL: no memory]. */
+/* "titanic.json" for "data/titanic.csv.gz", "flowers-iris.json" for "flowers.db:iris",
+ * from pl_text()  [NULL: no memory]. */
 char *cli_init_name(const char *data);
+/* Checks that the run file `path`, which exists, reads `data`; *trains_on: what it trains
+ * on, from pl_text(). PL_EINVAL: it is of other data; the text says what to do. */
+int cli_init_check(const char *data, const char *path, char **trains_on, pl_error_t *err);
 
 /* A word quoted for a shell where that is needed; to be freed by free()  [NULL: no
  * memory]. */
 char *cli_shell_word(const char *word);
 /* Proposes a run for data, prints the reasons unless `quiet`, and writes a run file.
+ * target: the column or array to predict  [found].
  * PL_EINVAL: the file exists. */
 int cli_init_write(const char *data, const char *target, const char *path, bool quiet,
                    pl_error_t *err);
@@ -164,6 +170,8 @@ typedef struct cli_sweep {
  * is a key with a value for each fold. PL_EINVAL names the wrong one. */
 int cli_sweep_open(cli_sweep_t *sweep, const cli_run_t *run, pl_error_t *err);
 void cli_sweep_close(cli_sweep_t *sweep);
+/* Says on standard error why there are several runs, if a comma is the cause. */
+void cli_sweep_explain(const cli_sweep_t *sweep);
 
 /* The options of the next run; NULL with an error, or without one after the last run. */
 pl_options_t *cli_sweep_next(cli_sweep_t *sweep, pl_error_t *err);

@@ -1,7 +1,8 @@
 /* sweep.c - several runs from one request: --set KEY=a,b
  *
  * A comma separates values unless it stands in brackets, braces, parentheses or quotes,
- * so a list or a name with a comma is one value, and so is a query. Several such keys
+ * so a list or a name with a comma is one value, and so are a query and a list of the
+ * names of columns. Several such keys
  * give every combination; the last key changes fastest. All runs are checked before the
  * first one starts: a sweep should not end after hours at a slip of the pen. */
 #include "cli/session.h"
@@ -68,6 +69,23 @@ static int axis_read(cli_axis_t *axis, const char *word, pl_error_t *err)
     return PL_OK;
 }
 
+/* Whether the option of a key is a list of names with commas between them. */
+static bool takes_names(const char *word)
+{
+    static const char *const names[] = {"covariates", "features", "ignore",
+                                        "missing_values"};
+    const int length = (int)key_length(word);
+    int begin = length;
+    bool found = false;
+    while (begin > 0 && word[begin - 1] != '.')
+        begin--;
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        found |= (int)strlen(names[k]) == length - begin
+                 && !strncmp(word + begin, names[k], strlen(names[k]));
+    found |= begin > 7 && !strncmp(word + begin - 8, ".fields.", 8);
+    return found && !strncmp(word, "data.", 5);
+}
+
 /* Finds the keys with several values. A second --set of such a key is refused: it would
  * replace all its values by one. */
 static int find_axes(cli_sweep_t *sweep, pl_error_t *err)
@@ -77,7 +95,8 @@ static int find_axes(cli_sweep_t *sweep, pl_error_t *err)
     for (int k = 0; k < set->count && code == PL_OK; k++) {
         const char *word = set->text[k];
         const size_t length = key_length(word);
-        if (!word[length] || word[length + 1 + value_length(word + length + 1)] != ',')
+        if (!word[length] || takes_names(word)
+            || word[length + 1 + value_length(word + length + 1)] != ',')
             continue;
         if (sweep->axes == CLI_SWEPT)
             return pl_fail(err, PL_EINVAL,
@@ -243,6 +262,19 @@ pl_options_t *cli_sweep_next(cli_sweep_t *sweep, pl_error_t *err)
     return sweep->next < sweep->runs ? options_of(sweep, sweep->next++, err) : NULL;
 }
 
+void cli_sweep_explain(const cli_sweep_t *sweep)
+{
+    const cli_axis_t *axis = sweep->axis;
+    const int own = sweep->axes - (sweep->folds > 0);
+    if (!own)
+        return;
+    const char *word = sweep->run.set.text[axis->word];
+    const int length = (int)key_length(word);
+    cli_note("%d runs: a comma in --set %.*s separates values; one value with a comma is "
+             "quoted: --set '%.*s=\"%s,%s\"'",
+             sweep->runs, length, word, length, word, axis->value[0], axis->value[1]);
+}
+
 /* ---- the values of a run ---- */
 
 json_t *cli_sweep_set(const cli_sweep_t *sweep)
@@ -307,41 +339,44 @@ static void keep_others(cli_sweep_t *sweep)
     }
 }
 
-/* Of the folds that were trained, from run `first` on: the mean of each metric, or its
- * standard deviation from `mean`  [NULL: the mean]. */
+/* Of the folds that were trained, from run `first` on: the mean of each metric over those
+ * that have it, or its standard deviation from `mean`  [NULL: the mean]. */
 static json_t *folds_measure(const cli_sweep_t *sweep, int first, const json_t *mean,
                              int *count_p)
 {
-    json_t *sums = json_object(), *value;
+    json_t *sums = json_object(), *counts = json_object(), *value;
     const char *name;
-    int count = 0;
+    *count_p = 0;
     for (int k = first; k < first + sweep->folds; k++) {
         const json_t *row = json_array_get(sweep->rows, (size_t)k);
         const char *status = json_string_value(json_object_get(row, "status"));
         json_t *metrics = status && !strcmp(status, "failed")
                               ? NULL
                               : json_object_get(row, "metrics");
-        count += json_is_object(metrics);
+        *count_p += json_is_object(metrics);
         json_object_foreach(metrics, name, value) {
             const double x = json_number_value(value)
                              - json_number_value(json_object_get(mean, name)),
                          sum = json_number_value(json_object_get(sums, name));
+            const json_int_t had = json_integer_value(json_object_get(counts, name));
             json_object_set_new(sums, name, json_real(sum + (mean ? x * x : x)));
+            json_object_set_new(counts, name, json_integer(had + 1));
         }
     }
     json_object_foreach(sums, name, value) {
-        const double sum = json_real_value(value);
+        const double sum = json_real_value(value),
+                     count = json_number_value(json_object_get(counts, name));
         json_real_set(value, !mean       ? sum / count
                              : count > 1 ? sqrt(sum / (count - 1))
                                          : 0);
     }
+    json_decref(counts);
     for (int k = first; k < first + sweep->folds; k++)
         json_object_foreach(json_object_get(json_array_get(sweep->rows, (size_t)k),
                                             "metrics"),
                             name, value)
             if (!json_is_number(value))                     /* it is not finite */
                 json_object_del(sums, name);
-    *count_p = count;
     return sums;
 }
 

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BESIDE = PATH_MAX + 300 }; /* bytes: a folder and a name in it */
+enum { BESIDE = PATH_MAX + 300 };                   /* bytes: a folder and a name in it */
 
 /* Parses the JSON of a function of paceline.h, which it frees  [NULL: it has failed]. */
 static json_t *described(char *text, pl_error_t *err)

@@ -71,7 +71,7 @@ void pl_convert(pl_dtype_t from, const void *in, pl_dtype_t to, void *out, size_
  *
  * Two zero bytes, the element type, the number of axes, each axis as a big-endian 32-bit
  * number, the elements in big-endian order (http://yann.lecun.com/exdb/mnist).  All of
- * its types with 1 to 5 axes are read; short integers become int32. */
+ * its types with 1 to 6 axes are read; short integers become int32. */
 
 /* The array of an IDX file in memory: a view of bytes; other elements become a copy in
  * the byte order of this machine. pl_array_release() frees it. PL_EFORMAT or

@@ -180,7 +180,7 @@ static int jsonl_read(const char *text, size_t size, json_lines_t j,
     for (int k = 0; columns && k < columns->columns && !failed; k++)
         failed = json_object_set_new(j.columns, columns->name[k], json_integer(k));
     int code = failed ? pl_no_memory(err) : visit_lines(&j, text, size);
-    if (!code && j.scalars == 0 && !columns)
+    if (!code && (columns ? json_object_size(j.columns) == 0 : j.scalars == 0))
         code = pl_fail(err, PL_EFORMAT, "%s: there are no lines with fields",
                        j.place.name);
     if (!code)

@@ -126,7 +126,7 @@ static int npy_entry(npy_header_t *h)
             return npy_bad(h, "the shape is missing");
         while (!npy_take(h, ")")) {
             if (shape.rank == PL_DIMS)
-                return npy_bad(h, "the shape has more than 5 axes");
+                return npy_bad(h, "the shape has more axes than a field may have, 6");
             if (!npy_number(h, &shape.dim[shape.rank++]))
                 return npy_bad(h, "an axis must be a whole number from 0 to 2^63 - 1");
             if (npy_take(h, ","))

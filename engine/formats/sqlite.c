@@ -221,12 +221,13 @@ static int find_table(sqlite_scan_t *s, char **query)
     for (size_t k = 1; k < s->count && !code; k++)
         snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s",
                  k > 1 ? ", " : "", s->text + s->offset[k]);
-    if (!code && s->count != 2)
+    if (!code && s->count < 2)
+        code = pl_fail(s->err, PL_EINVAL, "%s: the database has no tables", s->name);
+    else if (!code && s->count > 2)
         code = pl_fail(s->err, PL_EINVAL,
-                       s->count < 2 ? "%s: the database has no tables%s"
-                                    : "%s: the database has several tables: set "
-                                      "\"table\" to one of %s, or \"query\"",
-                       s->name, names);
+                       "%s: the database has several tables: set \"table\" to one of %s, "
+                       "or \"query\"; init and fit take one as %s:TABLE",
+                       s->name, names, s->name);
     if (!code && !(*query = query_of(names)))
         code = pl_no_memory(s->err);
     s->count = s->used = 0;

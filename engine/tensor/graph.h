@@ -161,7 +161,8 @@ typedef struct pl_attr {
                                             is element at + i step of the output; of
                                             slice: step along attr.axis */
     bool linear;                        /* interpolate: between neighbours  [nearest] */
-    pl_dtype_t dtype;                   /* of cast, convert and range */
+    pl_dtype_t dtype;                   /* of cast, convert and range; on CPUs, of the
+                                           factors of a product */
     uint64_t stream;                    /* random stream: hash of the operator's path */
     pl_running_t running;               /* of a collective of moments */
     const char *watches;                /* guard: the operator whose result, of any shape,
@@ -250,10 +251,10 @@ struct pl_graph {
     struct pl_model *model;            /* parameters and state by path; counted  [none] */
     pl_custom_metric_t custom[PL_CUSTOM_METRICS];
     int customs;
+    const pl_custom_metric_t *largest;     /* those of the graph of the largest batch
+                                              [NULL: of this one] */
     int slots;                         /* for values that are gathered  [0: one] */
-    int64_t batch_max, length, length_max;  /* samples of the largest batch; length of
-                                               this one's samples, and of the longest
-                                               [0: as this one; not known] */
+    int64_t batch_max;                 /* samples of the largest batch  [0: this one] */
     pl_stage_t stage;
     int objective;                     /* training: the index of the module's objective */
     int64_t batch_size;                /* of this graph's inputs */

@@ -20,14 +20,14 @@
 enum { LOSS_AUTO, LOSS_CROSS_ENTROPY, LOSS_BCE, LOSS_MSE, LOSS_L1, LOSS_HUBER };
 
 typedef struct layers {
-    const char *layers, *metrics; /* JSON */
+    const char *layers, *metrics;                           /* JSON */
     int loss;
     int64_t classes, outputs, labels, vocabulary_size, ignore_index;
     double target_mean, target_factor;
     pl_reals_t target_means, target_factors;
 } layers_t;
 
-enum { USUAL_IGNORED = -100, PADDING = -1 }; /* of targets; in texts */
+enum { USUAL_IGNORED = -100, PADDING = -1 };                /* of targets; in texts */
 
 static const pl_option_t layers_options[] = {
     PL_JSON(layers_t, layers, "the layers, in order: \"linear 128\", \"relu\", …"),
@@ -120,7 +120,7 @@ static pl_node_t branches_build(pl_layer_builder_t *b, pl_node_t x, const json_t
     const char *how = join ? json_string_value(join) : "concat";
     const size_t count = json_is_object(branches) ? json_object_size(branches)
                                                   : json_array_size(branches);
-    void *named = json_object_iter((json_t *)branches); /* NULL: a list */
+    void *named = json_object_iter((json_t *)branches);     /* NULL: a list */
     pl_node_t part[PL_OPERATOR_INPUTS];
     if (count < 1 || count > PL_OPERATOR_INPUTS) {
         pl_layer_fail(b, "branches takes 1 to %d lists of layers, in a list or by name",
@@ -165,28 +165,22 @@ static pl_node_t branches_build(pl_layer_builder_t *b, pl_node_t x, const json_t
 static pl_node_t object_build(pl_layer_builder_t *b, pl_node_t x, const json_t *object)
 {
     static const struct {
-        const char *key, *others;
+        const char *format, *key[3];
         pl_node_t (*build)(pl_layer_builder_t *b, pl_node_t x, const json_t *object);
-    } forms[] = {{"residual", "shortcut", residual_build},
-                 {"repeat", "layers", repeat_build},
-                 {"checkpoint", "", checkpoint_build},
-                 {"branches", "join axis", branches_build}};
+    } forms[] = {{"{s:o, s?o!}", {"residual", "shortcut"}, residual_build},
+                 {"{s:o, s?o!}", {"repeat", "layers"}, repeat_build},
+                 {"{s:o!}", {"checkpoint"}, checkpoint_build},
+                 {"{s:o, s?o, s?o!}", {"branches", "join", "axis"}, branches_build}};
     for (size_t k = 0; k < sizeof forms / sizeof *forms; k++) {
-        const char *key;
-        json_t *value;
-        if (!json_object_get(object, forms[k].key))
+        const char *const *key = forms[k].key;
+        json_error_t why;
+        if (!json_object_get(object, key[0]))
             continue;
-        json_object_foreach((json_t *)object, key, value)
-            if (strcmp(key, forms[k].key) && !strstr(forms[k].others, key)) {
-                if (*forms[k].others)
-                    pl_layer_fail(b, "\"%s\" does not go with \"%s\", but %s does", key,
-                                  forms[k].key, forms[k].others);
-                else
-                    pl_layer_fail(b, "\"%s\" stands alone: remove \"%s\"", forms[k].key,
-                                  key);
-                return PL_NO_NODE;
-            }
-        return forms[k].build(b, x, object);
+        if (!json_unpack_ex((json_t *)object, &why, JSON_VALIDATE_ONLY, forms[k].format,
+                            key[0], key[1], key[2]))
+            return forms[k].build(b, x, object);
+        pl_layer_fail(b, "\"%s\": %s", key[0], why.text);
+        return PL_NO_NODE;
     }
     pl_layer_fail(b, "an object among the layers has \"residual\", \"repeat\", "
                      "\"checkpoint\" or \"branches\"");
@@ -242,7 +236,7 @@ static pl_node_t list_build(pl_layer_builder_t *b, pl_node_t x, const json_t *li
                 : (pl_layer_fail(b, "a layer is a text or an object"), PL_NO_NODE);
         if (has_failed(b)) {
             error_place(b, json_string_value(entry));
-            return PL_NO_NODE; /* the path stays, for err */
+            return PL_NO_NODE;                              /* the path stays, for err */
         }
         b->path[before] = b->place[at] = '\0';
     }
@@ -430,7 +424,7 @@ static void layers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
         return;
     if (loss != LOSS_CROSS_ENTROPY && pl_shape_of(g, x).rank == 2 && pl_dim(g, x, 1) == 1
         && (!has_target || pl_shape_of(g, y).rank == 1))
-        x = pl_flatten(g, x, 0); /* a number for a sample */
+        x = pl_flatten(g, x, 0);                            /* a number for a sample */
     const pl_node_t value = answer_put(g, m, &b, loss, x);
     if (stage == PL_PREDICT)
         return;

@@ -156,13 +156,14 @@ pl_loss_t pl_kl(pl_graph_t *g, pl_node_t log_probabilities, pl_node_t target)
 
 pl_node_t pl_cosine_similarity(pl_graph_t *g, pl_node_t a, pl_node_t b, int axis)
 {
-    const pl_node_t least = pl_scalar(g, 1e-8);
+    /* The least is under the root, where a row of zeros has a gradient. */
+    const pl_node_t least = pl_scalar(g, 1e-16);
     const pl_node_t product = pl_sum(g, pl_mul(g, a, b), &axis, 1, false);
     pl_node_t norm[2] = {a, b};
     for (int k = 0; k < 2; k++)
-        norm[k] =
-            pl_maximum(g, pl_sqrt(g, pl_sum(g, pl_square(g, norm[k]), &axis, 1, false)),
-                       least);
+        norm[k] = pl_sqrt(g,
+                          pl_maximum(g, pl_sum(g, pl_square(g, norm[k]), &axis, 1, false),
+                                     least));
     return pl_div(g, product, pl_mul(g, norm[0], norm[1]));
 }
 
@@ -184,7 +185,7 @@ pl_loss_t pl_cosine_embedding(pl_graph_t *g, pl_node_t a, pl_node_t b, pl_node_t
 pl_loss_t pl_info_nce(pl_graph_t *g, pl_node_t a, pl_node_t b, pl_node_t temperature)
 {
     const pl_shape_t shape = pl_shape_of(g, a), scalar = pl_shape_of(g, temperature);
-    pl_difference(g, "info_nce", a, b, NULL); /* of one shape */
+    pl_difference(g, "info_nce", a, b, NULL);               /* of one shape */
     if (!g->error.code && (shape.rank != 2 || scalar.rank))
         pl_op_fail(g, "info_nce takes rows [rows, C] and a temperature [], got %s and %s",
                    PL_TEXT_OF(shape), PL_TEXT_OF(scalar));

@@ -8,37 +8,37 @@
 
 #include "tensor/operators.h"
 
-/* The rows of a value of this batch, and of one of the largest batch. */
-static pl_state_layout_t layout_of(pl_graph_t *g, const pl_metric_state_t *state,
-                                   int64_t *rows, int64_t *columns)
+/* What a value of this batch has, and what one of the largest batch has: all plans of a
+ * stage have one layout. */
+static pl_state_layout_t layout_of(pl_graph_t *g, const pl_metric_state_t *state, int k,
+                                   pl_state_layout_t *own)
 {
     const pl_shape_t shape = pl_shape_of(g, state->value);
     const bool gathers = state->combine == PL_COMBINE_GATHER;
-    const int64_t all = pl_elements(shape);
-    *rows = gathers && shape.rank ? shape.dim[0] : 1;
-    *columns = *rows ? all / *rows : 0;
-    pl_state_layout_t layout = {.combine = state->combine,
-                                .rows = *rows,
-                                .columns = *columns};
-    if (gathers && g->batch_max > g->batch_size && g->batch_size)
-        layout.rows = *rows * g->batch_max / g->batch_size;
-    if (gathers && shape.rank == 2 && g->length && *columns == g->length)
-        layout.columns = g->length_max;
-    return layout;
+    *own = (pl_state_layout_t){.combine = state->combine,
+                               .rows = gathers && shape.rank ? shape.dim[0] : 1};
+    own->columns = own->rows ? pl_elements(shape) / own->rows : 0;
+    const pl_state_layout_t most = g->largest ? g->largest[g->customs].state[k] : *own;
+    if (most.combine != own->combine || most.rows < own->rows
+        || most.columns < own->columns)
+        pl_op_fail(g,
+                   "state %d of a metric is larger, or another one, in a smaller batch",
+                   k);
+    return most;
 }
 
-/* [1 + rows columns] of each slot: the number of rows, then the values with zeros
+/* [1 + rows columns] of each slot: the number of rows, then the values, with padding
  * behind. */
-static pl_node_t slots_of(pl_graph_t *g, pl_node_t value, const pl_state_layout_t *layout,
-                          int64_t rows, int64_t columns)
+static pl_node_t slots_of(pl_graph_t *g, pl_node_t value, const pl_state_layout_t *own,
+                          const pl_state_layout_t *layout, double padding)
 {
     const int slots = g->slots > 1 ? g->slots : 1;
     const int64_t before[2] = {0},
-                  after[] = {layout->rows - rows, layout->columns - columns};
-    value = pl_reshape(g, value, PL_SHAPE(rows, columns));
+                  after[] = {layout->rows - own->rows, layout->columns - own->columns};
+    value = pl_reshape(g, value, PL_SHAPE(own->rows, own->columns));
     if (after[0] || after[1])
-        value = pl_pad(g, value, before, after, 0);
-    const pl_node_t count = pl_reshape(g, pl_scalar(g, (double)rows), PL_SHAPE(1)),
+        value = pl_pad(g, value, before, after, padding);
+    const pl_node_t count = pl_reshape(g, pl_scalar(g, (double)own->rows), PL_SHAPE(1)),
                     both[] = {count, pl_reshape(g, value, PL_SHAPE(-1))};
     pl_node_t slot = pl_concat(g, both, 2, 0);
     if (slots == 1)
@@ -50,8 +50,9 @@ static pl_node_t slots_of(pl_graph_t *g, pl_node_t value, const pl_state_layout_
     return pl_reshape(g, slot, PL_SHAPE(-1));
 }
 
-pl_metric_t pl_custom_metric(pl_graph_t *g, const char *name, double parameter,
-                             const pl_metric_state_t *states, int count)
+/* padding: behind shorter rows. */
+static pl_metric_t padded(pl_graph_t *g, const char *name, double parameter,
+                          double padding, const pl_metric_state_t *states, int count)
 {
     const pl_metric_t none = {.sum = PL_NO_NODE, .weight = PL_NO_NODE};
     pl_custom_metric_t *custom = &g->custom[g->customs];
@@ -79,14 +80,14 @@ pl_metric_t pl_custom_metric(pl_graph_t *g, const char *name, double parameter,
                                    .slots = g->slots > 1 ? g->slots : 1};
     strcpy(custom->name, name);
     for (int k = 0; k < count && !g->error.code; k++) {
-        int64_t rows, columns;
+        pl_state_layout_t own;
         const pl_node_t value = pl_as_float(g, states[k].value);
-        custom->state[k] = layout_of(g, &states[k], &rows, &columns);
+        custom->state[k] = layout_of(g, &states[k], k, &own);
         custom->only_sums = (!k || custom->only_sums)
                             && states[k].combine == PL_COMBINE_SUM;
         part[k] = states[k].combine == PL_COMBINE_SUM
                       ? pl_reshape(g, value, PL_SHAPE(-1))
-                      : slots_of(g, value, &custom->state[k], rows, columns);
+                      : slots_of(g, value, &own, &custom->state[k], padding);
     }
     if (g->error.code)
         return none;
@@ -95,15 +96,21 @@ pl_metric_t pl_custom_metric(pl_graph_t *g, const char *name, double parameter,
                          .kind = PL_METRIC_CUSTOM};
 }
 
+pl_metric_t pl_custom_metric(pl_graph_t *g, const char *name, double parameter,
+                             const pl_metric_state_t *states, int count)
+{
+    return padded(g, name, parameter, 0, states, count);
+}
+
 /* ---- those of the library ---- */
 
 static pl_metric_t gathered(pl_graph_t *g, const char *name, double parameter,
-                            const pl_node_t *value, int count)
+                            double padding, const pl_node_t *value, int count)
 {
     pl_metric_state_t state[PL_METRIC_STATES];
     for (int k = 0; k < count; k++)
         state[k] = (pl_metric_state_t){value[k], PL_COMBINE_GATHER};
-    return pl_custom_metric(g, name, parameter, state, count);
+    return padded(g, name, parameter, padding, state, count);
 }
 
 pl_metric_t pl_spearman(pl_graph_t *g, pl_node_t x, pl_node_t target)
@@ -111,7 +118,7 @@ pl_metric_t pl_spearman(pl_graph_t *g, pl_node_t x, pl_node_t target)
     pl_difference(g, "spearman", x, target, NULL);
     const pl_node_t values[] = {pl_reshape(g, x, PL_SHAPE(-1)),
                                 pl_reshape(g, target, PL_SHAPE(-1))};
-    return gathered(g, "spearman", 0, values, 2);
+    return gathered(g, "spearman", 0, 0, values, 2);
 }
 
 static pl_metric_t retrieval(pl_graph_t *g, const char *name, pl_node_t scores,
@@ -126,7 +133,7 @@ static pl_metric_t retrieval(pl_graph_t *g, const char *name, pl_node_t scores,
                    "%s takes scores, relevance and queries [B] and a k of 0 or more, got "
                    "%s, %s, %s and %lld",
                    name, PL_TEXT_OF(a), PL_TEXT_OF(b), PL_TEXT_OF(c), (long long)k);
-    return gathered(g, name, (double)k, values, 3);
+    return gathered(g, name, (double)k, 0, values, 3);
 }
 
 #define RETRIEVAL(called) \
@@ -149,7 +156,7 @@ static pl_metric_t texts(pl_graph_t *g, const char *name, pl_node_t predicted,
     if (!g->error.code && (a.rank != 2 || b.rank != 2 || a.dim[0] != b.dim[0]))
         pl_op_fail(g, "%s takes tokens [B, T] and a reference [B, S], got %s and %s",
                    name, PL_TEXT_OF(a), PL_TEXT_OF(b));
-    return gathered(g, name, (double)padding, values, 2);
+    return gathered(g, name, (double)padding, (double)padding, values, 2);
 }
 
 #define TEXTS(called) \

@@ -69,10 +69,10 @@ static const char *const averages[] = {"macro", "micro", "weighted", "classes"};
 
 /* An entry, read. */
 typedef struct entry {
-    int metric;    /* number in the table */
-    double number; /* 0: none */
+    int metric;                                             /* number in the table */
+    double number;                                          /* 0: none */
     pl_average_t average;
-    char name[48]; /* as logged: "fbeta_2" */
+    char name[48];                                          /* as logged: "fbeta_2" */
 } entry_t;
 
 /* All names for the tasks, with commas between them. */

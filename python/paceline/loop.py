@@ -119,8 +119,14 @@ class Loop:
         run = self._trainer.run(samples, {})
         self._options = c_void_p(call(lib.pl_options_parse, json.dumps(run).encode(), b"run"))
         opened = self._answer()
-        self._loop = c_void_p(call(lib.pl_loop_open, self.engine.pointer, self._options, byref(self._spec),
-                                   opened.function, None))
+        try:
+            self._loop = c_void_p(call(lib.pl_loop_open, self.engine.pointer, self._options, byref(self._spec),
+                                       opened.function, None))
+        except Error:
+            self.pending.remove(opened)
+            lib.pl_options_free(self._options)
+            self._options = None
+            raise
         opened.wait()
 
     def _answer(self) -> Answer:

@@ -87,10 +87,24 @@ static int plan_copy_fetches(pl_replica_plan_t *plan, const pl_graph_t *g,
     return PL_OK;
 }
 
-static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan,
-                            pl_error_t *err)
+static pl_batch_size_t largest_size(const pl_replica_t *r, pl_stage_t stage)
+{
+    pl_batch_size_t largest = {0};
+    for (int k = 0; k < r->signature->stage[stage].size_count; k++) {
+        const pl_batch_size_t *size = &r->signature->stage[stage].size[k];
+        largest.count = size->count > largest.count ? size->count : largest.count;
+        largest.length = size->length > largest.length ? size->length : largest.length;
+    }
+    return largest;
+}
+
+/* largest: custom metrics of the graph of the largest batch  [NULL: this is its graph, or
+ * there are none]. */
+static pl_graph_t *describe_with(pl_replica_t *r, const pl_replica_plan_t *plan,
+                                 const pl_custom_metric_t *largest, pl_error_t *err)
 {
     const pl_module_ops_t *module = r->module.ops;
+    const pl_batch_size_t most = largest_size(r, plan->stage);
     const int fields = r->signature->stage[plan->stage].field_count;
     pl_field_t field[PL_FIELDS];
     for (int k = 0; k < fields; k++) {
@@ -108,12 +122,8 @@ static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan,
     g->rank = (int)r->rank;
     g->ranks = !waits ? 0 : r->sync_hooks && r->ranks ? (int)r->ranks : 1;
     g->slots = (int)(r->micro.micro_shards ? r->micro.micro_shards : r->ranks);
-    g->length = plan->size.length;
-    for (int k = 0; k < r->signature->stage[plan->stage].size_count; k++) {
-        const pl_batch_size_t *size = &r->signature->stage[plan->stage].size[k];
-        g->batch_max = size->count > g->batch_max ? size->count : g->batch_max;
-        g->length_max = size->length > g->length_max ? size->length : g->length_max;
-    }
+    g->batch_max = most.count;
+    g->largest = largest;
     g->cache.context = r->signature->context;
     g->cache.continues = plan->size.length == 1 && g->cache.context > 1;
     if (plan->stage == PL_TRAIN && module->objectives)
@@ -133,6 +143,24 @@ static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan,
     pl_error_prefix(err, "module %s", module->name);
     pl_graph_free(g);
     return NULL;
+}
+
+static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan,
+                            pl_error_t *err)
+{
+    pl_replica_plan_t most = *plan;
+    most.size = largest_size(r, plan->stage);
+    pl_graph_t *g = describe_with(r, plan, NULL, err);
+    if (!g || !g->customs
+        || (most.size.count == plan->size.count && most.size.length == plan->size.length))
+        return g;
+    pl_graph_free(g);
+    pl_graph_t *largest = describe_with(r, &most, NULL, err);
+    g = largest ? describe_with(r, plan, largest->custom, err) : NULL;
+    if (g)
+        g->largest = NULL;
+    pl_graph_free(largest);
+    return g;
 }
 
 /* Adds gradients once every stage is described: from then on no tensor can be added. */

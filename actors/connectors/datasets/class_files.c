@@ -16,8 +16,10 @@
 #include "actors/connectors/datasets/datasets.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/json_path.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/run.h"
 #include "base/utf8.h"
 
 #define CLASS_NAMES "class_names"
@@ -449,8 +451,20 @@ char *pl_class_files_data_info(const pl_class_files_t *files, const pl_shape_t *
 {
     char *names = files->classes ? pl_json_write(files->list.class_names, PL_JSON_COMPACT)
                                  : NULL;
-    char *data_info = pl_dataset_data_info(files->classes, shape);
-    return files->classes ? pl_data_info_add(&data_info, CLASS_NAMES, &names) : data_info;
+    char *data_info = pl_dataset_data_info(files->classes, shape), *paths;
+    if (files->classes)
+        data_info = pl_data_info_add(&data_info, CLASS_NAMES, &names);
+    if (files->has_target)
+        return data_info;
+    json_t *list = json_array();
+    for (int64_t k = 0; k < files->list.count; k++) {
+        const char *path = files->list.path[k];
+        list = pl_json_append(list, pl_utf8_ok(path, strlen(path)) ? json_string(path)
+                                                                   : json_string("?"));
+    }
+    paths = list ? pl_json_write(list, PL_JSON_COMPACT) : NULL;
+    json_decref(list);
+    return pl_data_info_add(&data_info, PL_DATA_FILES, &paths);
 }
 
 int pl_class_files_answer(const pl_class_files_t *files, int64_t sample, int code,

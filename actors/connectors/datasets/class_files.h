@@ -111,7 +111,8 @@ int pl_class_files_open(pl_class_files_t *files, const pl_file_kind_t *kind,
                         const pl_data_request_t *request, pl_error_t *err);
 void pl_class_files_close(pl_class_files_t *files);
 
-/* The data info, with classes and their names; of samples of that shape.  From pl_text();
+/* The data info, with classes and their names, and of data to predict with the path of
+ * each file (PL_DATA_FILES); of samples of that shape.  From pl_text();
  * NULL: out of memory. */
 char *pl_class_files_data_info(const pl_class_files_t *files, const pl_shape_t *shape);
 

@@ -125,8 +125,8 @@ static bool has_years_as_names(const pl_csv_t *table)
 }
 
 /* Adds a text, ended by a zero, behind others.  Zeros in it become blanks, and bytes that
- * are not UTF-8 characters of Latin-1, as old mails have them.  -> its offset, or an error
- * code. */
+ * are not UTF-8 characters of Latin-1, as old mails have them.  -> its offset, or an
+ * error code. */
 static int64_t text_add(pl_file_bytes_t *all, size_t *capacity, const void *text,
                         size_t size, pl_error_t *err)
 {

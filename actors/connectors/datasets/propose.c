@@ -134,6 +134,8 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
     const char delimiter[] = {table->format.delimiter, '\0'};
     propose_set(p, "data.name", json_string("csv"));
     propose_set(p, "data.path", json_string(p->csv.path));
+    if (*p->csv.from_table)
+        propose_set(p, "data.table", json_string(p->csv.from_table));
     if (ends_with(p->csv.path, ".jsonl") || ends_with(p->csv.path, ".ndjson"))
         propose_reason(p, "data.name", "JSON Lines: %lld objects with %d fields.",
                        (long long)table->rows, table->columns);
@@ -223,6 +225,12 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
 
 /* ---- Arrays ---- */
 
+/* Whether the file has several arrays, by their names. */
+static bool is_archive(const char *path)
+{
+    return ends_with(path, ".npz") || ends_with(path, ".h5") || ends_with(path, ".hdf5");
+}
+
 /* Loads an array by one of its usual names, or as the caller names it; *path becomes what
  * the run file says, from pl_text(). */
 static int find_array(const char *data, const char *given, const char *const usual[],
@@ -251,19 +259,20 @@ static int find_array(const char *data, const char *given, const char *const usu
     return *path ? code : pl_no_memory(err);
 }
 
-/* Arrays of NumPy: x and the target y, in an archive or in two files. */
-static int propose_arrays(proposal_t *p, const char *path, const char *target,
-                          pl_error_t *err)
+/* Arrays of NumPy: x and the target y, in an archive or in two files. part: the name of x
+ * in an archive  [a usual name]. */
+static int propose_arrays(proposal_t *p, const char *path, const char *part,
+                          const char *target, pl_error_t *err)
 {
     static const char *const xs[] = {"x", "X", "x_train", "images", "data", NULL},
                              *const ys[] = {"y",      "Y",      "y_train",
                                             "labels", "target", NULL};
     pl_array_t x = {0}, y = {0};
     char *x_path = NULL, *y_path = NULL;
-    const bool is_archive = !ends_with(path, ".npy");
+    const bool has_names = is_archive(path);
     const char *slash = strrchr(path, '/');
     int code = find_array(path,
-                          is_archive ? NULL
+                          has_names ? part
                           : slash    ? slash + 1
                                      : path,
                           xs, &x_path, &x, err);
@@ -276,6 +285,13 @@ static int propose_arrays(proposal_t *p, const char *path, const char *target,
                        "%s and %s do not have the same number of samples, at least 2, on "
                        "their first axis: name the target by --target",
                        x_path, y_path);
+    if (code == PL_ENOTFOUND && has_names && err) {
+        const pl_error_t why = *err;
+        pl_fail(err, code,
+                "%s; init and fit take the samples as FILE:NAME, the target by "
+                "--target NAME",
+                why.text);
+    }
     const bool whole = y.dtype == PL_U8 || y.dtype == PL_I32 || y.dtype == PL_I64;
     if (!code) {
         const long long samples = (long long)x.shape.dim[0];
@@ -310,6 +326,18 @@ static int propose_arrays(proposal_t *p, const char *path, const char *target,
 
 /* ---- Other data ---- */
 
+/* The file of "FILE:NAME" where no file has that whole name, or the path; from pl_text().
+ * *part: NAME  [NULL]. */
+static char *file_of(const char *path, const char **part)
+{
+    struct stat status;
+    const char *colon = strrchr(path, ':');
+    if (!colon || stat(path, &status) == 0)
+        return pl_text("%s", path);
+    *part = colon + 1;
+    return pl_text("%.*s", (int)(colon - path), path);
+}
+
 char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
 {
     proposal_t p = {.run = json_object(),
@@ -327,25 +355,36 @@ char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
                             .skip_lines = -1}};
     struct stat status;
     int code = PL_OK;
-    char *text = NULL, field[64];
+    const char *part = NULL;
+    char *text = NULL, *file = NULL, field[64];
     if (pl_require(path, "a path of data", err) != PL_OK)
         code = PL_EINVAL;
-    else if (stat(path, &status) != 0)
+    else if (!(file = file_of(path, &part)))
+        code = pl_no_memory(err);
+    else if (stat(path = file, &status) != 0)
         code = pl_fail(err, PL_ENOTFOUND, "%s: %m", path);
+    else if (part && !is_archive(path) && !pl_is_sqlite(path))
+        code = pl_fail(err, PL_EINVAL,
+                       "%s:%s: only a SQLite database (a table) and an archive of arrays "
+                       "(NumPy, HDF5) take a name behind the file",
+                       path, part);
     else if (S_ISDIR(status.st_mode))
         code = propose_folder(&p, path, err);
     else if ((ends_with(path, ".txt") || ends_with(path, ".bin")) && !target)
         propose_text(&p, path, NULL);
     else if (!target && propose_prose_field(path, field, sizeof field))
         propose_text(&p, path, field);
-    else if (ends_with(path, ".npy") || ends_with(path, ".npz") || ends_with(path, ".h5")
-             || ends_with(path, ".hdf5"))
-        code = propose_arrays(&p, path, target, err);
-    else
+    else if (ends_with(path, ".npy") || is_archive(path))
+        code = propose_arrays(&p, path, part, target, err);
+    else {
+        p.csv.path = path;
+        p.csv.from_table = part ? part : "";
         code = propose_table(&p, target, err);
+    }
     pl_csv_release(&p.csv.table);
     pl_free(p.column);
     pl_text_free(p.missing);
+    pl_text_free(file);
     json_decref(p.odd);
     json_t *all = code ? NULL : pl_json_with(json_object(), "run", json_incref(p.run));
     all = code ? NULL : pl_json_with(all, "reasons", json_incref(p.reasons));

@@ -2,12 +2,12 @@
  *
  * JSON Lines are a table unless they are prose: one long text on each line, beside which
  * there is nothing that could be predicted. */
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "actors/connectors/datasets/propose_parts.h"
 #include "base/json_path.h"
+#include "base/json_text.h"
 
 /* Lines that are looked at; mean bytes of a long text. */
 enum { LOOKED_AT = 200, LONG = 200 };
@@ -74,12 +74,12 @@ bool propose_prose_field(const char *path, char *field, size_t size)
             json_t *seen = json_object_get(fields, key);
             char *text = json_is_object(value) || json_is_array(value) || !value
                              ? NULL
-                             : json_dumps(value, JSON_ENCODE_ANY);
+                             : pl_json_write(value, PL_JSON_COMPACT);
             if (!seen && json_object_set_new(fields, key, seen = json_object()) != 0)
                 seen = NULL;
             if (text && seen)
                 json_object_set_new(seen, text, json_true());
-            free(text);
+            pl_text_free(text);
         }
         json_decref(object);
     }

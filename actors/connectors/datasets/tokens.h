@@ -67,8 +67,8 @@ typedef struct pl_documents {
 } pl_documents_t;
 
 /* Reads all documents as one text, without byte order marks and the CR of line ends.  The
- * caller releases *bytes.  PL_EFORMAT, PL_EIO, PL_ENOTFOUND name the file, and the line of
- * JSON Lines. */
+ * caller releases *bytes.  PL_EFORMAT, PL_EIO, PL_ENOTFOUND name the file, and the line
+ * of JSON Lines. */
 int pl_documents_read(const pl_documents_t *documents, pl_file_bytes_t *bytes,
                       pl_error_t *err);
 
