@@ -371,6 +371,18 @@ class Graph(interface.Functions):
         return self.calls
 
 
+def _why_no_classes(fields: Fields) -> str:
+    """What makes the targets no numbers of classes."""
+    dtype, shape = fields.get("y", ("", ()))
+    if not dtype:
+        return "the data have no y"
+    if not dtype.startswith(("int", "uint", "bool")):
+        return f"y is {dtype}, and classes are whole numbers"
+    if shape:
+        return f"y has the shape {tuple(shape)} in each sample, and a class is one number"
+    return "y has numbers below 0, and classes are counted from 0, or the data do not say how many there are"
+
+
 class Module:
     """A function f(g, …) that describes a model, with the values of its other parameters.
 
@@ -415,6 +427,11 @@ class Module:
             try:
                 self.function(graph, **options)
                 records[stage] = graph.check()
+            except Error as error:
+                if self.wants("classes") and "classes" not in options and "is missing" in str(error):
+                    raise Error(error.code, f"{error}: classes is None, because {_why_no_classes(fields)}: write "
+                                            f"{self.__name__}(classes=10) for ten") from None
+                raise
             finally:
                 graph.close()
             if not graph.is_by_stage:
@@ -422,8 +439,9 @@ class Module:
         return {"name": "graph", "calls": records}
 
     def save(self, path: Union[str, Path], fields: Fields, data_info: Optional[Mapping[str, Any]] = None) -> None:
-        """Writes a run file with the module, which `paceline fit` and C programs train without Python."""
-        run = {"module": self.record(fields, data_info)}
+        """Writes a run file with the module, which `paceline fit` and C programs train without Python. Its optimizer is
+        that of fit(), adamw; `--set optimizer=…` sets another."""
+        run = {"module": self.record(fields, data_info), "optimizer": "adamw"}
         Path(path).write_text(json.dumps(run, separators=(",", ":")).replace('],["', '],\n["') + "\n")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import sys
 from ctypes import POINTER, byref, c_char_p, c_int, c_void_p
 from pathlib import Path
@@ -26,7 +27,14 @@ class Error(Exception):
 
     @classmethod
     def of(cls, err: Any) -> "Error":
-        return cls(interface.ERRORS.get(err.code, "PL_E?"), err.text.decode(errors="replace"), err.where.decode())
+        text = re.sub(r"\bpl_(\w+)\(\)", _name_here, err.text.decode(errors="replace"))
+        return cls(interface.ERRORS.get(err.code, "PL_E?"), text, err.where.decode())
+
+
+def _name_here(name_in_c: Any) -> str:
+    """A function of a graph by its name in Python: pl_cast() is g.cast()."""
+    name = name_in_c[1]
+    return f"g.{name}()" if hasattr(interface.Functions, name) else name_in_c[0]
 
 
 def _load() -> ctypes.CDLL:

@@ -304,9 +304,9 @@ class Run:
             if result.status == b"failed":
                 of_data = next((each.raised for each in self._samples if each.raised), None)
                 raised = of_data or next((each.raised for each in self._trainer.callbacks if each.raised), None)
-                if raised and (of_data or not isinstance(raised, Exception)):
-                    raise raised                            # of the program's data; sys.exit() or Ctrl-C
-                raise Error.of(result.error) from raised
+                if raised:                                  # the program's own, sys.exit() or Ctrl-C
+                    raise raised from (None if of_data else Error.of(result.error))
+                raise Error.of(result.error)
             names = next((each.class_names for each in self._samples if each.class_names), None)
             self._result = Result(result, self.history, names, self._trainer)
         except BaseException as raised:
@@ -370,10 +370,18 @@ class ProgressLine:
         return cls() if is_seen and lib.pl_rank() == 0 else None
 
     def __call__(self, report: Mapping[str, Any]) -> None:
-        values = "  ".join(f"{name} {value:.4g}" for name, value in report.items() if isinstance(value, float))
         total = f"/{report['batches']}" if report["batches"] else ""
-        self._put(f"epoch {report['epoch']}  batch {report['batch']}{total}  step {report['step']}  {values}",
+        stage = {"validate": "validation ", "validated": "validation "}.get(report["event"], "")
+        names = sorted((name for name, value in report.items() if isinstance(value, float)), key=self._rank)
+        values = "  ".join(f"{name} {report[name]:.4g}" for name in names)
+        self._put(f"epoch {report['epoch'] + 1}  {stage}batch {report['batch']}{total}  step {report['step']}  {values}",
                   report["event"] == "epoch")
+
+    @staticmethod
+    def _rank(name: str) -> int:
+        """The order of metrics, because a narrow terminal cuts the last ones."""
+        first = 0 if name.startswith("val_") else 1 if name.startswith("train_") else 2
+        return 3 if name in ("grad_norm", "lr") or name.startswith("lr") else first
 
     def _put(self, line: str, is_last: bool) -> None:
         if self._is_notebook:
