@@ -438,7 +438,8 @@ a_malformed_run_file_is_refused_with_its_place() {
     printf '{"module": ' >bad.json
     refused 2 '^paceline: bad.json:1:' fit bad.json
     refused 2 '^paceline: cannot read none.json: No such file' fit none.json
-    refused 2 '^paceline: \. is a folder without train-images-idx3-ubyte' fit .
+    mkdir -p nothing
+    refused 2 '^paceline: nothing is a folder without train-images-idx3-ubyte' fit nothing
     printf '{"module": "mpl", "data": {"name": "csv", "path": "points.csv"}, "optimizer": "sgd"}' >bad.json
     refused 2 '^paceline: bad.json:1:12: .*did you mean "mlp"' fit bad.json
     is "$(ls -d runs/bad* 2>/dev/null)" "" "nothing was started"

@@ -127,6 +127,27 @@ a_run_without_epochs_names_no_checkpoints() {
     is "$(grep -c 'saved 0 checkpoints' <<<"$err")" 0 "there are none, and no folder of them"
 }
 
+# known NAME PATTERN BYTES - a file with these bytes is refused with its format
+known() {
+    printf "$3" >"$1"
+    refused 2 "$1 is no table as text, it is $2" init "$1"
+}
+
+other_formats_are_refused_by_their_names() {
+    known a.png 'a PNG picture: pictures are read from a folder that has a folder for each class' '\x89PNG\r\n\x1a\n\0\0'
+    known a.parquet 'a Parquet file: convert it by DuckDB .COPY .*to_csv' 'PAR1\x15\x04\0'
+    known a.xlsx 'a workbook .*: save its sheet as CSV' 'PK\3\4\x14\0\0\0\0\0[Content_Types].xml'
+    known a.zip 'an archive of ZIP: unpack it' 'PK\3\4\x14\0\0\0\0\0table.csv'
+    known a.csv.bz2 'compressed by bzip2: unpack it, such as by: bunzip2 FILE' 'BZh91AY&SY\0'
+    known a.csv.xz 'compressed by xz: unpack it, such as by: unxz FILE' '\xfd7zXZ\0\0'
+    known list.json "a list of JSON: write an object on each line, .*jq -c '...'" '[\n {"a": 1, "y": 2},\n {"a": 2, "y": 3}]\n'
+    known a.libsvm 'a file of LIBSVM: convert it by scikit-learn' '1 3:0.5 7:1\n-1 2:0.25 7:0.5\n'
+    printf '[kg] 1,at\n1.5,2:30\n2.5,3:30\n0.5,2:30\n2,3:30\n' >plain2.csv
+    try "$paceline" init plain2.csv
+    is "$status" 0 "a table with brackets and colons is a table: $err"
+}
+
+run other_formats_are_refused_by_their_names
 run folds_that_cannot_work_are_refused_once trains
 run names_with_commas_are_one_value_of_set trains
 run a_run_without_epochs_names_no_checkpoints trains

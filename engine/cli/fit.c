@@ -348,7 +348,7 @@ static int run_file_of(const cli_fit_t *arguments, char **name_p, pl_error_t *er
     *name_p = cli_init_name(data);
     if (!*name_p)
         return pl_fail(err, PL_ENOMEM, "out of memory");
-    if (access(*name_p, F_OK) != 0)
+    if (access(*name_p, F_OK) != 0 || cli_are_one_file(*name_p, data))
         return cli_init_write(data, target, *name_p,
                               arguments->json || arguments->print_config, err);
     int code = cli_init_check(data, *name_p, &path, err);

@@ -107,6 +107,10 @@ char *cli_init_name(const char *path)
     char data[PATH_MAX];
     file_of(path, data);
     const char *part = path + strlen(data);
+    if (!strcmp(data, ".") || !strcmp(data, "..")) {        /* the name of that folder */
+        char place[PATH_MAX];
+        snprintf(data, sizeof data, "%s", realpath(path, place) ? place : "data");
+    }
     size_t length = strlen(data);
     while (length > 1 && data[length - 1] == '/')
         length--;
@@ -208,7 +212,7 @@ bool cli_is_data(const char *name)
 int cli_init_write(const char *data, const char *target, const char *path, bool quiet,
                    pl_error_t *err)
 {
-    if (access(path, F_OK) == 0)
+    if (access(path, F_OK) == 0 && !cli_are_one_file(path, data))
         return pl_fail(err, PL_EINVAL, EXISTS, path);
     char *made = pl_data_propose(data, target, err);
     json_t *proposal = made ? json_loads(made, 0, NULL) : NULL, *reason;

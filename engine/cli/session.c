@@ -413,7 +413,7 @@ static bool place_of(const char *name, char place[PATH_MAX])
     return true;
 }
 
-static bool are_one_file(const char *a, const char *b)
+bool cli_are_one_file(const char *a, const char *b)
 {
     char place[2][PATH_MAX];
     struct stat status[2];
@@ -442,7 +442,7 @@ static int files_check(const cli_telemetry_t *telemetry, pl_error_t *err)
     for (int k = 0; k < FILES; k++)
         for (int other = k + 1; other < FILES; other++)
             if (files[k].file && files[other].file
-                && are_one_file(files[k].file, files[other].file))
+                && cli_are_one_file(files[k].file, files[other].file))
                 return pl_fail(err, PL_EINVAL,
                                "--%s %s and --%s %s are the same file: give each its own",
                                files[k].option, files[k].file, files[other].option,

@@ -117,6 +117,8 @@ char *cli_shell_word(const char *word);
 int cli_init_write(const char *data, const char *target, const char *path, bool quiet,
                    pl_error_t *err);
 
+/* Whether two paths lead to one file, which need not exist. */
+bool cli_are_one_file(const char *a, const char *b);
 /* Whether a key exists and its value is not empty. */
 bool cli_is_set(const pl_options_t *options, const char *key);
 /* False if the run file names training or validation data, but none to predict. */

@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "formats/foreign.h"
 
 #define COLUMNS_MAX (1 << 24)
 
@@ -422,6 +423,11 @@ static int csv_take_all(csv_scan_t *s)
         && (!memcmp(s->at, "\xFF\xFE", 2) || !memcmp(s->at, "\xFE\xFF", 2)))
         return pl_fail(s->err, PL_EFORMAT, "%s: the text is UTF-16: save it as UTF-8",
                        s->name);
+    *s->end = '\0';
+    if (s->line == 1
+        && pl_foreign_refuse(s->at, (size_t)(s->end - s->at), s->name, s->err)
+               != PL_OK)
+        return PL_EFORMAT;
     const char *zero = memchr(s->at, '\0', (size_t)(s->end - s->at));
     if (zero)
         return pl_fail(s->err, PL_EFORMAT,
