@@ -125,6 +125,9 @@ a_run_without_epochs_names_no_checkpoints() {
     try "$paceline" fit goods.csv --set trainer.max_epochs=0
     is "$status" 0 "a run without epochs ends well"
     is "$(grep -c 'saved 0 checkpoints' <<<"$err")" 0 "there are none, and no folder of them"
+    try "$paceline" fit goods.json --set trainer.max_epochs=1
+    like "$("$paceline" inspect runs/latest/checkpoints/*)" 'after step 2, epochs done 1,' \
+        "a checkpoint behind the last batch of an epoch counts it"
 }
 
 # known NAME PATTERN BYTES - a file with these bytes is refused with its format
@@ -147,6 +150,30 @@ other_formats_are_refused_by_their_names() {
     is "$status" 0 "a table with brackets and colons is a table: $err"
 }
 
+predictions_are_written_as_tables_and_objects() {
+    put_table goods.csv 11
+    sed -i 's/big/"big, old"/' goods.csv
+    rm -f goods.json
+    try env PACELINE_HINTS=1 "$paceline" fit goods.csv --set trainer.max_epochs=20
+    like "$out" 'predict runs/[0-9]+/run.json --checkpoint runs/[0-9]+ --set data.path=NEW.csv --output predictions.csv' \
+        "the next steps say how new data are predicted"
+    try "$paceline" predict goods.json --checkpoint runs/latest --output p.csv
+    is "$(head -n 1 p.csv)" "sample,class,probability" "a table of classes has a header"
+    is "$(tail -n +2 p.csv | cut -d , -f 1 | tr '\n' ' ')" "$(seq -s ' ' 0 59) " "and numbers the samples"
+    is "$(grep -cE '^[0-9]+,("big, old"|small),(1|0[.][5-9][0-9]*)$' p.csv)" 60 "with names and probabilities of two classes"
+    try "$paceline" predict goods.json --checkpoint runs/latest --output p.jsonl
+    is "$(grep -cE '^[{]"sample":[0-9]+,"class":[01],"class_name":"(big, old|small)","logits":\[[^]]*\][}]$' p.jsonl)" 60 \
+        "objects have all outputs"
+    try "$paceline" predict goods.json --checkpoint runs/latest --output p.txt
+    is "$(sort -u p.txt | tr '\n' ';')" "big, old;small;" "other files have an answer a line"
+    try "$paceline" init goods.csv --target weight --output weights.json
+    try "$paceline" fit weights.json --set trainer.max_steps=1
+    try "$paceline" predict weights.json --checkpoint runs/latest --output values.csv
+    is "$(head -n 1 values.csv)" "sample,value" "values have another header"
+    is "$(grep -cE '^[0-9]+,-?[0-9.e-]+$' values.csv)" 60 "and no probability"
+}
+
+run predictions_are_written_as_tables_and_objects trains
 run other_formats_are_refused_by_their_names
 run folds_that_cannot_work_are_refused_once trains
 run names_with_commas_are_one_value_of_set trains

@@ -214,6 +214,15 @@ static void show_next_steps(const pl_options_t *options, const char *run_dir)
         print_command("predict", run_dir, "--checkpoint");
         cli_print(*prompt ? " --prompt '%s'\n" : " | head\n", prompt);
     }
+    char *name = pl_options_get(options, "data.name"),
+         *path = pl_options_get(options, "data.path");
+    if (!vocabulary && name && path && *path && !strcmp(name, "csv")) {
+        print_command("predict", run_dir, "--checkpoint");
+        cli_print(" --set data.path=NEW%s --output predictions.csv\n",
+                  strrchr(path, '.') ? strrchr(path, '.') : "");
+    }
+    pl_text_free(name);
+    pl_text_free(path);
     cli_print("  %s inspect %s\n", cli_program(), folder ? folder : "");
     print_command("fit", run_dir, "");
     cli_print(" --set optimizer.lr=3e-4%s\n",

@@ -157,7 +157,7 @@ static bool write_real(FILE *to, const json_t *real)
     return false;
 }
 
-static bool write_value(FILE *to, const json_t *value)
+bool cli_write_json(FILE *to, const json_t *value)
 {
     const char *name, *between = "{";
     json_t *member;
@@ -169,7 +169,7 @@ static bool write_value(FILE *to, const json_t *value)
             json_t *key = json_string(name);
             fputs(between, to);
             written = written && json_dumpf(key, to, JSON_ENCODE_ANY) == 0
-                      && fputc(':', to) == ':' && write_value(to, member);
+                      && fputc(':', to) == ':' && cli_write_json(to, member);
             json_decref(key);
             between = ",";
         }
@@ -178,7 +178,7 @@ static bool write_value(FILE *to, const json_t *value)
         written = fputc('[', to) == '[';
         json_array_foreach(value, k, member) {
             fputs(k ? "," : "", to);
-            written = written && write_value(to, member);
+            written = written && cli_write_json(to, member);
         }
         return fputc(']', to) == ']' && written;
     case JSON_REAL: return write_real(to, value);
@@ -193,7 +193,7 @@ void cli_print_json(json_t *object)
     char *text = NULL;
     size_t size;
     FILE *to = object ? open_memstream(&text, &size) : NULL;
-    bool written = to && write_value(to, object);
+    bool written = to && cli_write_json(to, object);
     if (to && fclose(to) != 0)
         written = false;
     if (written)

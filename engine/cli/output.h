@@ -30,6 +30,9 @@ int cli_output_end(int status);
 /* Prints to standard output; only rank 0 prints. */
 void cli_print(const char *format, ...) PL_PRINTF(1, 2);
 void cli_flush(void);
+/* Writes a value in one line, each number with the fewest digits that read back as the
+ * same. False: out of memory. */
+bool cli_write_json(FILE *to, const json_t *value);
 /* Prints a JSON object as one line and flushes it; consumes the object. */
 void cli_print_json(json_t *object);
 /* Whether a write to standard output has failed; its reader may have gone. */

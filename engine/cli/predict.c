@@ -28,10 +28,16 @@ static const cli_predict_t *arguments_of(const predict_command_t *predict)
     return predict->session.arguments;
 }
 
+static bool output_ends(const cli_predict_t *arguments, const char *end)
+{
+    const size_t length = arguments->output ? strlen(arguments->output) : 0,
+                 size = strlen(end);
+    return length > size && !strcmp(arguments->output + length - size, end);
+}
+
 static bool wants_array(const cli_predict_t *arguments)
 {
-    size_t length = arguments->output ? strlen(arguments->output) : 0;
-    return length > 4 && !strcmp(arguments->output + length - 4, ".npy");
+    return output_ends(arguments, ".npy");
 }
 
 /* ---- the file of --output ---- */
@@ -279,12 +285,12 @@ static void write_characters(FILE *file, const scores_t *s, const char *const *b
     }
 }
 
-/* Writes characters if the weights at `checkpoint` have a vocabulary, else numbers. */
+/* Writes characters if the data info of the weights has a vocabulary, else labels or
+ * numbers. */
 static void write_lines(FILE *file, const pl_result_tensor_t *output,
-                        const char *checkpoint, const json_t *files)
+                        const json_t *data_info, const json_t *files)
 {
     const scores_t scores = scores_of(output), *s = &scores;
-    json_t *data_info = cli_weights_data_info(checkpoint);
     const char *vocabulary =
         s->per_sample > 1 ? json_string_value(json_object_get(data_info, "vocabulary"))
                           : NULL;
@@ -298,7 +304,6 @@ static void write_lines(FILE *file, const pl_result_tensor_t *output,
     else
         write_numbers(file, s, json_object_get(data_info, "class_names"), files);
     free(begin);
-    json_decref(data_info);
 }
 
 /* The output that a sample is for: the one that the loss compares with the target, by the
@@ -313,14 +318,14 @@ static const pl_result_tensor_t *answer_of(const pl_result_t *result)
     return &result->output[0];
 }
 
-/* {"event": "prediction", "sample": 0, "class": 9, "logits": […]}, with all outputs;
+/* {"sample": 0, "class": 9, "logits": […]}, with all outputs;
  * {…, "labels": [0, 2], "probabilities": […]} with labels. */
 static json_t *answer_json(const pl_result_t *result, int64_t sample,
                            const json_t *data_info, const json_t *files)
 {
     const json_t *names = json_object_get(data_info, "class_names");
-    json_t *json = json_pack("{s:s, s:I, s:s*}", "event", "prediction", "sample",
-                             (json_int_t)sample, "file", file_of(files, sample));
+    json_t *json = json_pack("{s:I, s:s*}", "sample", (json_int_t)sample, "file",
+                             file_of(files, sample));
     scores_t first = scores_of(answer_of(result));
     if (first.classes > 1 && first.per_sample == 1) {
         const int64_t class = likeliest(first.data + sample * first.classes,
@@ -352,6 +357,82 @@ static json_t *answer_json(const pl_result_t *result, int64_t sample,
                             list);
     }
     return json;
+}
+
+/* A field of CSV, behind a comma; in quotes where that is needed. */
+static void write_field(FILE *file, const char *text)
+{
+    const bool is_plain = !text[strcspn(text, ",\"\r\n")];
+    fputs(is_plain ? "," : ",\"", file);
+    for (; *text; text++)
+        fprintf(file, *text == '"' ? "\"\"" : "%c", *text);
+    fputs(is_plain ? "" : "\"", file);
+}
+
+/* A table with a header: the class of each sample and, where the scores are logits, its
+ * probability by softmax; the probability of each label; or values. */
+static void write_table(FILE *file, const pl_result_tensor_t *output,
+                        const json_t *data_info, const json_t *files)
+{
+    const scores_t s = scores_of(output);
+    const bool has_logits = !strcmp(output->name, "logits") && s.classes > 1;
+    const json_t *names = s.are_labels ? label_names(data_info, &s)
+                                       : json_object_get(data_info, "class_names");
+    const char *what = s.are_labels ? "label" : s.classes > 1 ? "class" : "value";
+    const float *score = s.data;
+    fputs(file_of(files, 0) ? "sample,file" : "sample", file);
+    for (int64_t k = 0; k < s.per_sample; k++) {
+        char number[24] = "", column[40];
+        if (s.per_sample > 1)
+            snprintf(number, sizeof number, "_%lld", (long long)k);
+        snprintf(column, sizeof column, "%s%s", what, number);
+        write_field(file,
+                    s.are_labels && class_name(names, k) ? class_name(names, k) : column);
+        if (has_logits)
+            fprintf(file, ",probability%s", number);
+    }
+    for (int64_t sample = 0; sample < s.samples && !ferror(file); sample++) {
+        fprintf(file, "\n%lld", (long long)sample);
+        if (file_of(files, sample))
+            write_field(file, file_of(files, sample));
+        for (int64_t k = 0; k < s.per_sample; k++, score += s.classes) {
+            const int64_t best = likeliest(score, s.classes);
+            const char *name = s.classes > 1 ? class_name(names, best) : NULL;
+            double sum = 0;
+            if (name)
+                write_field(file, name);
+            else if (s.classes > 1)
+                fprintf(file, ",%lld", (long long)best);
+            else
+                fprintf(file, ",%.9g", *score);
+            for (int64_t i = 0; has_logits && i < s.classes; i++)
+                sum += exp((double)score[i] - score[best]);
+            if (has_logits)
+                fprintf(file, ",%.6g", 1 / sum);
+        }
+    }
+    fputc('\n', file);
+}
+
+/* An object of each sample: a line of `file`, or an event on standard output  [NULL]. */
+static void write_objects(FILE *file, const pl_result_t *result, const json_t *data_info,
+                          const json_t *files)
+{
+    const int64_t samples = answer_of(result)->shape.dim[0];
+    for (int64_t k = 0; k < samples && !(file ? ferror(file) : cli_output_gone()); k++) {
+        json_t *answer = answer_json(result, k, data_info, files);
+        if (!file) {
+            json_t *event = json_pack("{s:s}", "event", "prediction");
+            json_object_update_new(event, answer);
+            cli_print_json(event);
+            continue;
+        }
+        if (!answer || !cli_write_json(file, answer))
+            cli_error("out of memory: the prediction of sample %lld is missing",
+                      (long long)k);
+        fputc('\n', file);
+        json_decref(answer);
+    }
 }
 
 /* Classes [samples, …] as int64, labels as 1 or 0 of each, or values as float32. */
@@ -391,14 +472,16 @@ static int write_answers(predict_command_t *predict, const pl_result_t *result,
     output_begin(predict);
     json_t *text = json_loads(result->text, 0, NULL);
     const json_t *files = json_object_get(text, "files");
-    if (!predict->session.json || predict->output != stdout) {
-        write_lines(predict->output, output, arguments_of(predict)->checkpoint, files);
-        json_decref(text);
-        return PL_OK;
-    }
-    json_t *data_info = cli_weights_data_info(arguments_of(predict)->checkpoint);
-    for (int64_t k = 0; k < output->shape.dim[0] && !cli_output_gone(); k++)
-        cli_print_json(answer_json(result, k, data_info, files));
+    const cli_predict_t *arguments = arguments_of(predict);
+    json_t *data_info = cli_weights_data_info(arguments->checkpoint);
+    if (output_ends(arguments, ".csv"))
+        write_table(predict->output, output, data_info, files);
+    else if (output_ends(arguments, ".jsonl") || output_ends(arguments, ".ndjson"))
+        write_objects(predict->output, result, data_info, files);
+    else if (predict->session.json && predict->output == stdout)
+        write_objects(NULL, result, data_info, files);
+    else
+        write_lines(predict->output, output, data_info, files);
     json_decref(data_info);
     json_decref(text);
     return PL_OK;
