@@ -269,8 +269,8 @@ const char *pl_epoch_stop_request(const pl_epoch_t *e)
  */
 char *pl_epoch_state(const pl_epoch_t *e)
 {
-    static const char form[] = "{s:I, s:I, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:o, s:s, "
-                               "s:s, s:{s:o, s:o}, s:o, s:o, s:O}";
+    static const char form[] = "{s:I, s:I, s:b, s:b, s:b, s:b, s:I, s:I, s:I, s:I, s:o, "
+                               "s:s, s:s, s:{s:o, s:o}, s:o, s:o, s:O}";
     const bool keeps_stop = e->stopping && !e->stop_received && !e->out_of_time;
     uint32_t done = e->iter.done;
     while (done && e->schedule.options
@@ -278,7 +278,8 @@ char *pl_epoch_state(const pl_epoch_t *e)
         done--;
     return pl_json_to_text(
         json_pack(form, "epoch", (json_int_t)e->iter.epoch, "batch", (json_int_t)done,
-                  "cut", e->is_cut_short, "owes", e->owes_validation, "asked",
+                  "whole", done && done == e->schedule.batches, "cut", e->is_cut_short,
+                  "owes", e->owes_validation, "asked",
                   e->validation_announced, "global_step", (json_int_t)e->global_step,
                   "samples", (json_int_t)e->samples, "skipped", (json_int_t)e->skipped,
                   "in_row", (json_int_t)e->in_row, "lr_factor",

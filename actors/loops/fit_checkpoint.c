@@ -257,6 +257,10 @@ static uint64_t progress_make(void *self, pl_how_t how, pl_error_t *err)
     (void)how;
     pl_fit_t *fit = self;
     pl_checkpointing_t *k = &fit->checkpointing;
+    json_t *epoch = k->epoch ? json_loads(k->epoch, 0, NULL) : NULL;
+    /* After its last batch an epoch is done, also while its validation is at work. */
+    k->epochs += fit->in_epoch && json_is_true(json_object_get(epoch, "whole"));
+    json_decref(epoch);
     k->progress = pl_fit_state(fit, k, err);
     k->metrics = pl_metrics_text(fit->metrics, err);
     return 0;
