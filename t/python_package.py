@@ -285,6 +285,11 @@ def callbacks_and_progress():
     error = raised(lambda: fit(callbacks=[Broken()]), KeyError)
     ok("fit() raises what a callback raises, with the error of the run as its cause",
        "a mistake of the program" in str(error) and error.__cause__.code == "PL_EUSER")
+    several = np.stack([x[:, 0] > 0, x[:, 1] > 0, x.sum(1) > 0], 1)
+    for labels in (several, several.astype(np.int64)):
+        found = fit(module=pl.component("mlp", hidden=[16]), data=(x, labels)).predict(x)
+        ok("several columns of 0 and 1 are labels, and a prediction has their probabilities",
+           found.shape == several.shape and ((found > 0.5) == several).mean() > 0.95)
     like("a hook that there is not", str(raised(lambda: fit(callbacks=[Misspelt()]), pl.Error)), "on_validation_ends")
 
     def fails(_):

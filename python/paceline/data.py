@@ -129,11 +129,13 @@ class Samples:
 
     @property
     def data_info(self) -> Dict[str, Any]:
-        """What parameters of modules take from the data: the number of classes."""
+        """What parameters of modules take from the data: the number of classes, or of labels of 0 and 1."""
         info: Dict[str, Any] = {}
         y = self.fields.get("y")
         if y is not None and y.dtype.kind in "iu" and y.ndim == 1 and y.min() >= 0:
             info["classes"] = len(self.class_names) if self.class_names else int(y.max()) + 1
+        if y is not None and y.dtype.kind in "iub" and y.ndim == 2 and y.shape[1] > 1 and ((y == 0) | (y == 1)).all():
+            info["labels"] = y.shape[1]
         if self.class_names:
             info["class_names"] = self.class_names
         return info
