@@ -126,7 +126,8 @@ a_run_without_epochs_names_no_checkpoints() {
     is "$status" 0 "a run without epochs ends well"
     is "$(grep -c 'saved 0 checkpoints' <<<"$err")" 0 "there are none, and no folder of them"
     try "$paceline" fit goods.json --set trainer.max_epochs=1
-    like "$("$paceline" inspect runs/latest/checkpoints/*)" 'after step 2, epochs done 1,' \
+    run_dir=$(sed -n 's/^written to \([^:]*\):.*/\1/p' <<<"$out")
+    like "$("$paceline" inspect "$run_dir"/checkpoints/*)" 'after step 2, epochs done 1,' \
         "a checkpoint behind the last batch of an epoch counts it"
 }
 
