@@ -54,9 +54,24 @@ static void check_all(cpu_rig_t *rig)
         check_case(rig, &operator_cases[i], 1e-5, operator_cases[i].name);
 }
 
+/* What a gradient would read has no memory then. */
+static void check_forward(cpu_rig_t *rig)
+{
+    for (int i = 0; i < operator_case_count; i++) {
+        operator_case_t c = operator_cases[i];
+        c.forward_only = true;
+        check_case(rig, &c, 1e-5, c.name);
+    }
+}
+
 static void every_operator_equals_the_reference(void)
 {
     for_each_set(check_all, 2);
+}
+
+static void operators_without_gradients_equal_the_reference(void)
+{
+    for_each_set(check_forward, 1);
 }
 
 /* ---- Odd sizes: ends of vectors, of blocks and of threads' shares ---- */
@@ -678,6 +693,7 @@ static void a_region_may_lie_in_memory_of_the_host(void)
 int main(void)
 {
     run(every_operator_equals_the_reference);
+    run(operators_without_gradients_equal_the_reference);
     run(odd_sizes_are_computed_to_their_ends);
     run(random_chains_equal_the_reference);
     run(functions_are_accurate_to_a_few_ulp);

@@ -240,6 +240,7 @@ double device_case_off(device_rig_t *rig, const operator_case_t *of,
     rig->err = (pl_error_t){0};
     c.precision = device_precision(precision);
     c.accumulate = c.accumulate || rig->accumulates;
+    c.forward_only = c.forward_only || rig->evaluates;
     if (operator_run_init(&run, &c, &rig->err) != PL_OK)
         return INFINITY;
     pl_reference_round(c.precision->params, run.region[PL_REGION_PARAMS],
@@ -292,6 +293,9 @@ void device_check(device_rig_t *rig, const char *precision, double tolerance,
             wrong += !device_is_right(rig, &operator_cases[i], precision, tolerance);
         }
     ok((checked > 0 || only) && wrong == 0, "%s%s%s in %s: of %d cases %d are wrong",
-       word ? word : "operators", rig->accumulates ? ", of several batches" : "",
+       word ? word : "operators",
+       rig->accumulates ? ", of several batches"
+       : rig->evaluates ? ", without gradients"
+                        : "",
        every > 1 ? ", some" : "", precision, checked, wrong);
 }

@@ -11,6 +11,7 @@ typedef struct device_rig {
     void *self;
     bool fail_fast;                        /* pl_replay_t.fail_fast */
     bool accumulates;                      /* cases add to the gradients that are there */
+    bool evaluates;                        /* cases have no gradients */
     pl_error_t err;                        /* of the call that failed last */
 } device_rig_t;
 

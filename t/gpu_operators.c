@@ -69,6 +69,18 @@ static void gradients_are_added_to_those_of_other_batches(void)
     rig.ops->close(&device);
 }
 
+/* What a gradient would read has no memory then. */
+static void cases_without_gradients_equal_the_reference(void)
+{
+    emulated_t device = {.seed = 1};
+    pl_device_info_t info = {.ranks = 1};
+    device_rig_t rig = {.ops = &emulated_accelerator, .self = &device, .evaluates = true};
+    if (!ok(rig.ops->open(&device, &info, &rig.err) == PL_OK, "the emulator is opened"))
+        return;
+    check_cases(&rig, &formats[0], NULL, false);
+    rig.ops->close(&device);
+}
+
 static void products_of_a_library_equal_the_reference(void)
 {
     emulated_t device = {.seed = 1};
@@ -364,6 +376,7 @@ int main(void)
     run(an_operator_without_a_text_runs_on_the_host);
     run(an_operator_that_cannot_be_compiled_is_named);
     run(gradients_are_added_to_those_of_other_batches);
+    run(cases_without_gradients_equal_the_reference);
     run(products_of_a_library_equal_the_reference);
     run(layers_of_a_library_equal_the_reference);
     run(a_layer_that_is_refused_late_is_compiled_in_the_background);

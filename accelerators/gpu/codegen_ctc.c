@@ -50,13 +50,20 @@ bool gpu_print_ctc(gpu_codegen_t *t, int i)
         gpu_define_scratch(t, "DOUBLES", 0, t->wide ? count : count / 2 + 1);
         gpu_define(t, "AFTER", "((GLOBAL real *)DOUBLES)");
     } else {
-        /* A load would say that the logarithms were there before the kernel. */
-        const gpu_buffer_t buffer = gpu_buffer_of(t, op->output[1]);
-        const pl_dtype_t dtype = t->g->value[op->output[1]].dtype;
         gpu_define_store(t, "LOSS", op->output[0]);
-        gpu_define_store(t, "KEEP", op->output[1]);
-        gpu_define(t, "ALPHA(i)", "(real)load_%s(a%d, i)", gpu_suffix(dtype),
-                   gpu_argument(t, &buffer, gpu_type(dtype), true));
+        if (!gpu_is_allocated(t, op->output[1])) {          /* there is no gradient */
+            const int64_t count = pl_elements(logs);
+            gpu_define_scratch(t, "DOUBLES", 0, t->wide ? count : count / 2 + 1);
+            gpu_define(t, "ALPHA(i)", "(((GLOBAL real *)DOUBLES)[i])");
+            gpu_define(t, "KEEP(i, v)", "ALPHA(i) = (v)");
+        } else {
+            /* A load would say that the logarithms were there before the kernel. */
+            const gpu_buffer_t buffer = gpu_buffer_of(t, op->output[1]);
+            const pl_dtype_t dtype = t->g->value[op->output[1]].dtype;
+            gpu_define_store(t, "KEEP", op->output[1]);
+            gpu_define(t, "ALPHA(i)", "(real)load_%s(a%d, i)", gpu_suffix(dtype),
+                       gpu_argument(t, &buffer, gpu_type(dtype), true));
+        }
         gpu_define(t, "WITHOUT", op->attr.keep ? "((real)0)" : "((real)INFINITY)");
     }
     gpu_include(t, pl_operators[op->code].name);
