@@ -62,8 +62,7 @@ static void a_folder_of_classes_gives_samples_and_names(void)
     char options[600];
     snprintf(options, sizeof options, "{\"path\": \"%s\"}", folder("two"));
     rig_t val = rig_open_told(&pl_pictures_dataset, PL_VALIDATE,
-                              "{\"class_names\": [\"ant\", \"dog\", \"cat\"]}",
-                              options);
+                              "{\"class_names\": [\"ant\", \"dog\", \"cat\"]}", options);
     rig_read(&val, INDEX(0, 2));
     y = val.field[1];
     ok(y[0] == 2 && y[1] == 1, "classes have the numbers of the training data");
@@ -364,7 +363,7 @@ static void damaged_pictures_are_named(void)
         snprintf(name, sizeof name, "%.4s", bad[k].name);
         refused(open_stages(name, PL_TRAIN, ""), PL_EFORMAT, bad[k].why, bad[k].name);
     }
-    png[size - 20] ^= 0xff; /* in the compressed data */
+    png[size - 20] ^= 0xff;                                 /* in the compressed data */
     bytes_put("bad6/a/a.png", png, size);
     free(png);
     rig_t rig = open_stages("bad6", PL_TRAIN, "");
@@ -415,7 +414,7 @@ static void huge_headers_are_refused_before_memory_is_reserved(void)
 {
     size_t size;
     uint8_t *png = png_make(4, 2, grid, 0, &size);
-    memcpy(png + 16, "\0\0\xea\x60\0\0\xea\x60", 8); /* 60000 x 60000 */
+    memcpy(png + 16, "\0\0\xea\x60\0\0\xea\x60", 8);        /* 60000 x 60000 */
     bytes_put("huge/a/a.png", png, size);
     refused(open_stages("huge", PL_TRAIN, ""), PL_EFORMAT,
             "a.png: 60000 x 60000 pixels are more than \"max_pixels\"", "a bomb");
@@ -431,6 +430,9 @@ static void huge_headers_are_refused_before_memory_is_reserved(void)
     refused(rig_open(&pl_pictures_dataset, PL_TRAIN,
                      "{\"path\": \"%s\", \"max_pixels\": 7}", folder("huge")),
             PL_EFORMAT, "4 x 2 pixels are more", "the limit is an option");
+    picture_put_plain("tall/a/a.png", 1, 4000, 0x777777);
+    refused(open_stages("tall", PL_TRAIN, "\"resize 2000\""), PL_EFORMAT,
+            "a stage would resize 1 x 4000 pixels to more than", "and holds for stages");
 }
 
 static void links_out_of_the_folder_are_refused(void)

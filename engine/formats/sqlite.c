@@ -228,7 +228,7 @@ static int find_table(sqlite_scan_t *s, char **query)
                        "%s: the database has several tables: set \"table\" to one of %s, "
                        "or \"query\"; init and fit take one as %s:TABLE",
                        s->name, names, s->name);
-    if (!code && !(*query = query_of(names)))
+    if (!code && !(*query = query_of(s->text + s->offset[1])))
         code = pl_no_memory(s->err);
     s->count = s->used = 0;
     return code;

@@ -434,9 +434,9 @@ static int stream_begin(csv_dataset_t *csv, pl_error_t *err)
         const csv_part_t part = {.text = text, .size = size};
         begin.part = &part;
         code = csv_load(&begin, err);
-        /* A line end in quotes ends no row: perhaps the one before does. */
+        /* A line end in quotes ends no row: perhaps one further before does. */
         again = code == PL_EFORMAT && size < map.size && size > BEGIN / 2;
-        size -= again;
+        size -= again ? BEGIN / 16 : 0;
     }
     if (!code && !stream->is_json && begin.table.rows) {
         stream->from = (uint64_t)(begin.table.start[0] - begin.table.text);

@@ -234,6 +234,12 @@ static int height_of(const pl_picture_stage_t *stage)
     return stage->height ? stage->height : stage->width;
 }
 
+/* A side in proportion; at most what no limit of pixels allows. */
+static int in_proportion(int side, int longer, int shorter)
+{
+    return (int)lround(fmin((double)longer * side / shorter, INT32_MAX));
+}
+
 /* The size that a resize gives; one number is the length of the shorter side. */
 static void resized(const pl_picture_stage_t *stage, int width, int height, int *to_width,
                     int *to_height)
@@ -241,10 +247,25 @@ static void resized(const pl_picture_stage_t *stage, int width, int height, int 
     const int side = stage->width;
     *to_width = stage->height     ? side
                 : width <= height ? side
-                                  : (int)lround((double)width * side / height);
+                                  : in_proportion(side, width, height);
     *to_height = stage->height     ? stage->height
                  : height <= width ? side
-                                   : (int)lround((double)height * side / width);
+                                   : in_proportion(side, height, width);
+}
+
+double pl_picture_stages_pixels(const pl_picture_stages_t *stages, int width, int height)
+{
+    double most = (double)width * height;
+    for (int k = 0; k < stages->count; k++)
+        if (stages->stage[k].kind == STAGE_RESIZE) {
+            resized(&stages->stage[k], width, height, &width, &height);
+            most = fmax(most, (double)width * height);
+        } else if (rules[stages->stage[k].kind].has_size
+                   && stages->stage[k].kind != STAGE_CUTOUT) {
+            width = stages->stage[k].width;
+            height = height_of(&stages->stage[k]);
+        }
+    return most;
 }
 
 bool pl_picture_stages_size(const pl_picture_stages_t *stages, int *width, int *height)

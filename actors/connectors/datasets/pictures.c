@@ -91,6 +91,11 @@ static int header_read(const pictures_t *p, const char *path,
                        header->width, header->height, (long long)p->max_pixels);
     *width = pl_picture_is_turned(header) ? header->height : header->width;
     *height = pl_picture_is_turned(header) ? header->width : header->height;
+    if (pl_picture_stages_pixels(&p->stages, *width, *height) > (double)p->max_pixels)
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: a stage would resize %d x %d pixels to more than "
+                       "\"max_pixels\", %lld",
+                       path, *width, *height, (long long)p->max_pixels);
     return PL_OK;
 }
 
@@ -249,8 +254,10 @@ static int find_size(pictures_t *p, pl_error_t *err)
     p->width = p->height = 1;
     if (pl_picture_stages_size(&p->stages, &p->width, &p->height))
         return PL_OK;
-    int code = PL_EFORMAT;
-    for (int64_t k = 0; k < p->files.list.count && code == PL_EFORMAT; k++) {
+    int code = pl_fail(err, PL_EFORMAT,
+                       "there is no picture whose size could be the size of all: add a "
+                       "stage that sets it, such as \"resize 32x32\"");
+    for (int64_t k = 0; k < p->files.list.count; k++) {
         pl_file_bytes_t bytes = {0};
         pl_picture_header_t header;
         code = pl_file_read(p->files.list.path[k], pl_file_limit(), &bytes, err);
@@ -258,7 +265,8 @@ static int find_size(pictures_t *p, pl_error_t *err)
             code = header_read(p, p->files.list.path[k], &bytes, &header, &p->width,
                                &p->height, err);
         pl_file_bytes_release(&bytes);
-        if (p->files.damaged != PL_DAMAGED_SKIP)
+        if (p->files.damaged != PL_DAMAGED_SKIP
+            || (code != PL_EFORMAT && code != PL_EUNSUPPORTED))
             break;
     }
     if (!code)

@@ -37,6 +37,8 @@ typedef struct pl_picture_draw {
                                                   their middle or left out */
 } pl_picture_draw_t;
 
+/* Pixels of the largest picture that stages make of one of these sizes. */
+double pl_picture_stages_pixels(const pl_picture_stages_t *stages, int width, int height);
 /* The size of a picture behind all stages; true if it is the same for each picture. */
 bool pl_picture_stages_size(const pl_picture_stages_t *stages, int *width, int *height);
 

@@ -151,6 +151,15 @@ static int weighted_at(const sources_t *s, const pl_read_request_t *request,
 
 /* ---- Opening ---- */
 
+/* Whether a data set has moments and categories of its rows: a table has. */
+static bool learns(const char *data_info)
+{
+    json_t *info = data_info ? pl_json_value(data_info, strlen(data_info), NULL) : NULL;
+    const bool has = json_object_get(info, "columns") != NULL;
+    json_decref(info);
+    return has;
+}
+
 static int source_open(sources_t *s, int k, const pl_data_request_t *request,
                        const char *data_info, pl_error_t *err)
 {
@@ -167,6 +176,11 @@ static int source_open(sources_t *s, int k, const pl_data_request_t *request,
     int code = source->ops->open(source->self, &own, &source->info, &why);
     if (code == PL_OK && source->info.samples < 1)
         code = pl_fail(&why, PL_EFORMAT, "it has no samples");
+    if (code == PL_OK && !data_info && request->val_split > 0
+        && learns(source->info.data_info))
+        code = pl_fail(&why, PL_EINVAL,
+                       "its moments and categories would be those of the samples for "
+                       "validation, too: give \"data.val\" in place of data.val_split");
     for (int f = 0; f < source->info.field_count && code == PL_OK; f++) {
         const pl_field_t *field = &source->info.field[f];
         if (pl_varies(field))
