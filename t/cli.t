@@ -255,12 +255,12 @@ the_progress_line_is_current() {
     like "$err" '^epoch 1/1 ' "a fast run has one epoch"
 }
 
-# hints_work WORDS... - the commands that a fit suggests do what they say, as they stand
+# hints_work COUNT WORDS... - the commands that a fit suggests do what they say, as they stand
 hints_work() {
-    try env PACELINE_HINTS=1 "$paceline" fit "$@" --set trainer.max_steps=3
+    try env PACELINE_HINTS=1 "$paceline" fit "${@:2}" --set trainer.max_steps=3
     hints=$(grep "^  $builddir/paceline " <<<"$out")
     local hint
-    is "$(lines "$hints")" 3 "three commands to try"
+    is "$(lines "$hints")" "$1" "commands to try"
     while read -r hint; do
         try bash -o pipefail -c "$hint"
         is "$status" 0 "as printed: $hint"
@@ -269,11 +269,12 @@ hints_work() {
 
 commands_to_try_next_work_as_printed() {
     mkdir elsewhere
+    cp points.csv NEW.csv
     mv points.csv elsewhere
-    hints_work run.json --set data.path=elsewhere/points.csv
+    hints_work 4 run.json --set data.path=elsewhere/points.csv
     mv elsewhere/points.csv .
-    hints_work run.json --set trainer.run_name=named --set "trainer.default_root_dir=it's a root"
-    hints_work text.json --set trainer.run_name=
+    hints_work 4 run.json --set trainer.run_name=named --set "trainer.default_root_dir=it's a root"
+    hints_work 3 text.json --set trainer.run_name=
     like "$hints" "--prompt 'a'$" "a prompt that the vocabulary has"
 }
 
