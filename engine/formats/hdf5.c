@@ -3,7 +3,6 @@
  * libhdf5 is opened by the first array and stays open; functions and numbers below are of
  * its interface since version 1.10.  It is not built for several threads, so one lock is
  * around each call.  A large array stays in the file, and rows are read as hyperslabs. */
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/symbols.h"
 #include "formats/array.h"
 
 typedef int64_t hid_t;
@@ -64,49 +64,39 @@ static bool library_open(void)
     static const char *const files[] = {"libhdf5_serial.so.103", "libhdf5_serial.so.310",
                                         "libhdf5.so.103",        "libhdf5.so.200",
                                         "libhdf5.so.310",        "libhdf5.so.320"};
-    const struct {
-        const char *name;
-        void *symbol;
-    } needed[] = {{"H5open", &lib.open},
-                  {"H5Eset_auto2", &lib.quiet},
-                  {"H5Fopen", &lib.file_open},
-                  {"H5Fclose", &lib.file_close},
-                  {"H5Dopen2", &lib.set_open},
-                  {"H5Dclose", &lib.set_close},
-                  {"H5Dget_space", &lib.set_space},
-                  {"H5Dget_type", &lib.set_type},
-                  {"H5Dread", &lib.read},
-                  {"H5Screate_simple", &lib.space_new},
-                  {"H5Sclose", &lib.space_close},
-                  {"H5Sget_simple_extent_type", &lib.space_class},
-                  {"H5Sget_simple_extent_ndims", &lib.space_rank},
-                  {"H5Sget_simple_extent_dims", &lib.space_dims},
-                  {"H5Sselect_hyperslab", &lib.select},
-                  {"H5Tget_class", &lib.type_class},
-                  {"H5Tget_size", &lib.type_size},
-                  {"H5Tget_sign", &lib.type_sign},
-                  {"H5Tclose", &lib.type_close},
-                  {"H5Lget_name_by_idx", &lib.name_at},
-                  {"H5T_NATIVE_FLOAT_g", &lib.type[F32]},
-                  {"H5T_NATIVE_DOUBLE_g", &lib.type[F64]},
-                  {"H5T_NATIVE_UCHAR_g", &lib.type[U8]},
-                  {"H5T_NATIVE_INT_g", &lib.type[I32]},
-                  {"H5T_NATIVE_LLONG_g", &lib.type[I64]},
-                  {"H5T_NATIVE_ULLONG_g", &lib.type[U64]}};
+    const pl_symbol_t needed[] = {{"H5open", &lib.open},
+                                  {"H5Eset_auto2", &lib.quiet},
+                                  {"H5Fopen", &lib.file_open},
+                                  {"H5Fclose", &lib.file_close},
+                                  {"H5Dopen2", &lib.set_open},
+                                  {"H5Dclose", &lib.set_close},
+                                  {"H5Dget_space", &lib.set_space},
+                                  {"H5Dget_type", &lib.set_type},
+                                  {"H5Dread", &lib.read},
+                                  {"H5Screate_simple", &lib.space_new},
+                                  {"H5Sclose", &lib.space_close},
+                                  {"H5Sget_simple_extent_type", &lib.space_class},
+                                  {"H5Sget_simple_extent_ndims", &lib.space_rank},
+                                  {"H5Sget_simple_extent_dims", &lib.space_dims},
+                                  {"H5Sselect_hyperslab", &lib.select},
+                                  {"H5Tget_class", &lib.type_class},
+                                  {"H5Tget_size", &lib.type_size},
+                                  {"H5Tget_sign", &lib.type_sign},
+                                  {"H5Tclose", &lib.type_close},
+                                  {"H5Lget_name_by_idx", &lib.name_at},
+                                  {"H5T_NATIVE_FLOAT_g", &lib.type[F32]},
+                                  {"H5T_NATIVE_DOUBLE_g", &lib.type[F64]},
+                                  {"H5T_NATIVE_UCHAR_g", &lib.type[U8]},
+                                  {"H5T_NATIVE_INT_g", &lib.type[I32]},
+                                  {"H5T_NATIVE_LLONG_g", &lib.type[I64]},
+                                  {"H5T_NATIVE_ULLONG_g", &lib.type[U64]}};
     static bool tried;
     if (tried)
         return lib.is_whole;
     tried = true;
-    void *handle = NULL;
-    for (size_t k = 0; k < sizeof files / sizeof *files && !handle; k++)
-        handle = dlopen(files[k], RTLD_NOW | RTLD_LOCAL);
-    bool whole = handle;
-    for (size_t k = 0; k < sizeof needed / sizeof *needed && whole; k++) {
-        void *found = dlsym(handle, needed[k].name);
-        memcpy(needed[k].symbol, &found, sizeof found);
-        whole = found;
-    }
-    lib.is_whole = whole && lib.open() >= 0;
+    for (size_t k = 0; k < sizeof files / sizeof *files && !lib.is_whole; k++)
+        lib.is_whole = pl_symbols_open(files[k], needed, sizeof needed / sizeof *needed);
+    lib.is_whole = lib.is_whole && lib.open() >= 0;
     if (lib.is_whole)
         lib.quiet(0, NULL, NULL);               /* errors are ours, not lines on stderr */
     return lib.is_whole;

@@ -3,18 +3,18 @@
  * A library is opened by the first picture that needs it, and stays open.  The functions
  * and numbers below are of the stable interfaces of libspng 0.7, TurboJPEG 1.4 to 2.1 and
  * libwebp 1. */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/symbols.h"
 #include "formats/picture.h"
 
 enum {
-    SPNG_NO_MEMORY = 2,       /* SPNG_EMEM */
-    SPNG_RGB8 = 4,            /* SPNG_FMT_RGB8 */
-    JPEG_RGB = 0,             /* TJPF_RGB */
-    JPEG_LIMIT_SCANS = 32768, /* TJFLAG_LIMITSCANS */
+    SPNG_NO_MEMORY = 2,                                     /* SPNG_EMEM */
+    SPNG_RGB8 = 4,                                          /* SPNG_FMT_RGB8 */
+    JPEG_RGB = 0,                                           /* TJPF_RGB */
+    JPEG_LIMIT_SCANS = 32768,                               /* TJFLAG_LIMITSCANS */
 };
 
 /* Texts and profiles of a PNG may be large and are not read. */
@@ -46,10 +46,7 @@ static struct {
 
 typedef struct picture_library {
     const char *file, *package, *format;
-    struct {
-        const char *name;
-        void *function;
-    } needed[6];
+    pl_symbol_t needed[6];
     bool is_whole;
 } picture_library_t;
 
@@ -83,15 +80,11 @@ static pthread_once_t opened[sizeof libraries / sizeof *libraries] = {PTHREAD_ON
 
 static void library_open(picture_library_t *library)
 {
-    const size_t all = sizeof library->needed / sizeof *library->needed;
-    void *handle = dlopen(library->file, RTLD_NOW | RTLD_LOCAL);
-    bool whole = handle;
-    for (size_t k = 0; k < all && whole && library->needed[k].name; k++) {
-        void *found = dlsym(handle, library->needed[k].name);
-        memcpy(library->needed[k].function, &found, sizeof found);
-        whole = found;
-    }
-    library->is_whole = whole;
+    size_t count = 0;
+    while (count < sizeof library->needed / sizeof *library->needed
+           && library->needed[count].name)
+        count++;
+    library->is_whole = pl_symbols_open(library->file, library->needed, count);
 }
 
 static void open_png(void)

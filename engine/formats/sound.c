@@ -5,7 +5,6 @@
  * small pieces, so a file with a false header cannot fill the memory. */
 #include "formats/sound.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -14,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/symbols.h"
 
 #define SNDFILE_FILE "libsndfile.so.1"
 
@@ -35,22 +35,12 @@ static struct {
 
 static void library_open(void)
 {
-    const struct {
-        const char *name;
-        void *function;
-    } needed[] = {{"sf_open", &lib.open},
-                  {"sf_close", &lib.close},
-                  {"sf_seek", &lib.seek},
-                  {"sf_readf_float", &lib.read},
-                  {"sf_strerror", &lib.error}};
-    void *handle = dlopen(SNDFILE_FILE, RTLD_NOW | RTLD_LOCAL);
-    bool whole = handle;
-    for (size_t k = 0; k < sizeof needed / sizeof *needed && whole; k++) {
-        void *found = dlsym(handle, needed[k].name);
-        memcpy(needed[k].function, &found, sizeof found);
-        whole = found;
-    }
-    lib.is_whole = whole;
+    const pl_symbol_t needed[] = {{"sf_open", &lib.open},
+                                  {"sf_close", &lib.close},
+                                  {"sf_seek", &lib.seek},
+                                  {"sf_readf_float", &lib.read},
+                                  {"sf_strerror", &lib.error}};
+    lib.is_whole = pl_symbols_open(SNDFILE_FILE, needed, sizeof needed / sizeof *needed);
 }
 
 /* Opens a recording; *file is to be closed by lib.close(). */

@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/symbols.h"
 #include "formats/csv.h"
 
 #define SQLITE_FILE "libsqlite3.so.0"
@@ -50,8 +51,8 @@ typedef struct sqlite_scan {
     library_t lib;
     void *db;
     const char *name;
-    size_t *offset;                              /* of names, then of cells, in order */
-    size_t count, offsets;                       /* used, reserved */
+    size_t *offset;                                /* of names, then of cells, in order */
+    size_t count, offsets;                         /* used, reserved */
     char *text;
     size_t used, reserved, limit;
     pl_error_t *err;
@@ -60,34 +61,26 @@ typedef struct sqlite_scan {
 static int library_open(sqlite_scan_t *s)
 {
     library_t *lib = &s->lib;
-    const struct {
-        const char *name;
-        void *function;
-    } needed[] = {{"sqlite3_open_v2", &lib->open},
-                  {"sqlite3_close", &lib->close},
-                  {"sqlite3_db_config", &lib->config},
-                  {"sqlite3_limit", &lib->limit},
-                  {"sqlite3_errmsg", &lib->message},
-                  {"sqlite3_prepare_v2", &lib->prepare},
-                  {"sqlite3_stmt_readonly", &lib->read_only},
-                  {"sqlite3_step", &lib->step},
-                  {"sqlite3_finalize", &lib->finalize},
-                  {"sqlite3_column_count", &lib->columns},
-                  {"sqlite3_column_name", &lib->column_name},
-                  {"sqlite3_column_text", &lib->text},
-                  {"sqlite3_column_bytes", &lib->bytes},
-                  {"sqlite3_column_type", &lib->type}};
-    bool whole = (lib->handle = dlopen(SQLITE_FILE, RTLD_NOW | RTLD_LOCAL)) != NULL;
-    for (size_t k = 0; k < sizeof needed / sizeof *needed && whole; k++) {
-        void *found = dlsym(lib->handle, needed[k].name);
-        memcpy(needed[k].function, &found, sizeof found);
-        whole = found != NULL;
-    }
-    return whole ? PL_OK
-                 : pl_fail(s->err, PL_ENOTFOUND,
-                           "%s is a SQLite database, and " SQLITE_FILE
-                           " is not installed: apt-get install libsqlite3-0",
-                           s->name);
+    const pl_symbol_t needed[] = {{"sqlite3_open_v2", &lib->open},
+                                  {"sqlite3_close", &lib->close},
+                                  {"sqlite3_db_config", &lib->config},
+                                  {"sqlite3_limit", &lib->limit},
+                                  {"sqlite3_errmsg", &lib->message},
+                                  {"sqlite3_prepare_v2", &lib->prepare},
+                                  {"sqlite3_stmt_readonly", &lib->read_only},
+                                  {"sqlite3_step", &lib->step},
+                                  {"sqlite3_finalize", &lib->finalize},
+                                  {"sqlite3_column_count", &lib->columns},
+                                  {"sqlite3_column_name", &lib->column_name},
+                                  {"sqlite3_column_text", &lib->text},
+                                  {"sqlite3_column_bytes", &lib->bytes},
+                                  {"sqlite3_column_type", &lib->type}};
+    lib->handle = pl_symbols_open(SQLITE_FILE, needed, sizeof needed / sizeof *needed);
+    return lib->handle ? PL_OK
+                       : pl_fail(s->err, PL_ENOTFOUND,
+                                 "%s is a SQLite database, and " SQLITE_FILE
+                                 " is not installed: apt-get install libsqlite3-0",
+                                 s->name);
 }
 
 static int sqlite_fail(const sqlite_scan_t *s)

@@ -20,6 +20,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/symbols.h"
 
 #define PIECE ((size_t)1 << 16)
 
@@ -131,21 +132,13 @@ static int stream_inflate_some(stream_t *s)
 static int zstd_open(stream_t *s)
 {
     zstd_t *z = &s->zstd;
-    struct {
-        const char *name;
-        void *function;
-    } needed[] = {{"ZSTD_createDStream", &z->create},
-                  {"ZSTD_freeDStream", &z->destroy},
-                  {"ZSTD_decompressStream", &z->decompress},
-                  {"ZSTD_isError", &z->is_error},
-                  {"ZSTD_getErrorName", &z->error_name}};
-    bool whole = (z->library = dlopen(ZSTD_FILE, RTLD_NOW | RTLD_LOCAL)) != NULL;
-    for (size_t k = 0; k < sizeof needed / sizeof *needed && whole; k++) {
-        void *found = dlsym(z->library, needed[k].name);
-        memcpy(needed[k].function, &found, sizeof found);
-        whole = found != NULL;
-    }
-    if (!whole)
+    const pl_symbol_t needed[] = {{"ZSTD_createDStream", &z->create},
+                                  {"ZSTD_freeDStream", &z->destroy},
+                                  {"ZSTD_decompressStream", &z->decompress},
+                                  {"ZSTD_isError", &z->is_error},
+                                  {"ZSTD_getErrorName", &z->error_name}};
+    z->library = pl_symbols_open(ZSTD_FILE, needed, sizeof needed / sizeof *needed);
+    if (!z->library)
         return pl_fail(s->err, PL_ENOTFOUND,
                        "%s is compressed by Zstandard, and " ZSTD_FILE
                        " is not installed: install it, or decompress the file with "
