@@ -345,6 +345,7 @@ static void digits_may_stand_in_groups_of_three(void)
         ok(!pl_number_in_groups(wrong[k], strlen(wrong[k]), '.', &got), "not %s",
            wrong[k]);
     const char *text = "area;price\n3;1.037,5\n4;1.234.567,25\n";
+    pl_csv_release(&csv);
     is_int(pl_csv_read(text, strlen(text), "t", &PL_CSV_ANY, &csv, &err), PL_OK, "%s",
            err.text);
     ok(csv.format.decimal == ',' && pl_csv_number(&csv, 1, 1, &got) && got == 1234567.25,

@@ -433,7 +433,8 @@ static int reorder(fuser_t *f)
     pl_graph_t *g = f->g;
     pl_op_t *op = pl_alloc_array((size_t)g->op_count, sizeof *op);
     int *unit = pl_alloc_array((size_t)g->op_count, sizeof *unit);
-    const int units = larger(f->fusion->units, 1);
+    /* What needs none is in the first, also where there would be no other. */
+    const int units = f->fusion->units = larger(f->fusion->units, g->op_count > 0);
     int *start = pl_alloc_array((size_t)units + 1, sizeof *start);
     if (!op || !unit || !start) {
         pl_free(op);
