@@ -582,7 +582,8 @@ with pl.Loop(net(classes=2), batch_size=20, **options) as loop:
     loop.barrier().wait()
     loop.close()
 fitted = pl.fit(net(classes=2), (x, y), batch_size=10, max_epochs=1, progress=False, **options)
-print(repr((rank, np.round(losses, 4).tolist(), gathered.tolist(), mean.tolist(), first.tolist(), fitted.global_step)))
+seen = rank, np.round(losses, 4).tolist(), gathered.tolist(), mean.tolist(), first.tolist(), fitted.global_step
+sys.stdout.write(repr(seen) + chr(10))                  # at once: the ranks share it
 """
     Path(folder, "each.py").write_text(program)
     launch = [command, "launch", "--max-restarts", "0", "--devices", "2", "--"]
