@@ -50,7 +50,7 @@ static void operators_equal_the_reference(void)
     device_check(&d.rig, "bf16-mixed", 3 * 0x1p-8, NULL, every);
     device_check(&d.rig, "16-true", 3 * 0x1p-11, NULL, every);
     d.rig.evaluates = true;
-    device_check(&d.rig, "32-true", 1e-5, NULL, every > 1 ? 3 : 1);
+    device_check(&d.rig, "32-true", 1e-5, NULL, every);
     device_close(&d);
 }
 
