@@ -207,7 +207,7 @@ static void exchange(void)
     pl_error_t err = {0};
     const double wide[] = {1 + rank, rank ? NAN : -0.0, 10.0 * rank - 3};
     const float narrow[] = {0.5F + (float)rank, -1, (float)-rank};
-    const int64_t whole[] = {INT64_MAX - 1 + rank, -5 - rank};
+    const int64_t whole[] = {INT64_MAX - 2 + rank, -5 - rank};
     const int32_t small[] = {7 * rank, -2};
     const unsigned char bytes[] = {200, (unsigned char)(3 + rank)};
     answer_t gathered = {0}, sent = {0}, come = {0};
