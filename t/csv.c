@@ -107,6 +107,10 @@ static void json_lines_are_a_table(void)
         is_int(parse_lines(wrong[k].text), PL_EFORMAT, "%s", wrong[k].text);
         like(err.text, wrong[k].why, "the text says where and why");
     }
+    const pl_csv_t none = {.columns = 0};
+    is_int(pl_jsonl_read_part("{}\n\n", 4, "file", 1, &none, &csv, &err), PL_EFORMAT,
+           "a part without fields is no table");
+    like(err.text, "no lines with fields", "and says so");
 }
 
 static int parse_two_lines(pl_error_t *error)
