@@ -406,8 +406,8 @@ static void a_run_says_once_that_it_emulates(void)
     pl_log_hook(count_notes, PL_LOG_WARNING, NULL);
     rig_result_free(fit_in("32-true", "\"max_epochs\": 1"));
     is_int(notes, 0, "float32 is no emulation");
-    rig_result_free(fit_in("bf16-mixed", "\"max_epochs\": 1"));
-    is_int(notes, 1, "bfloat16 is");
+    rig_result_free(fit_in("16-mixed", "\"max_epochs\": 1"));
+    is_int(notes, 1, "float16 is, on each processor");
     pl_log_hook(NULL, PL_LOG_WARNING, NULL);
 }
 
