@@ -11,7 +11,6 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "formats/foreign.h"
 
 #define COLUMNS_MAX (1 << 24)
 

@@ -103,6 +103,10 @@ int pl_sqlite_load(const char *path, const char *table, const char *query, size_
 
 void pl_csv_release(pl_csv_t *csv);
 
+/* Refuses data of a known format that is no table: foreign.c.  data: bytes and a zero
+ * behind them; name: of the file.  PL_EFORMAT names the format and what to do. */
+int pl_foreign_refuse(const char *data, size_t size, const char *name, pl_error_t *err);
+
 /* The finite number in a cell, by pl_number_in_groups(); false if it is none. */
 bool pl_csv_number(const pl_csv_t *csv, int64_t row, int column, double *number);
 

@@ -2,12 +2,11 @@
  *
  * The error names the format and how its content becomes data that are read. Only marks
  * count that no table begins with; the name of the file says nothing. */
-#include "formats/foreign.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "formats/csv.h"
 
 typedef struct foreign {
     size_t at, size;                                        /* of the mark, in bytes */

@@ -115,22 +115,10 @@ static void propose_target(proposal_t *p, bool classes)
         propose_set(p, "data.stratify", json_true());
 }
 
-static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
+/* How the file has rows, and whether names are above them. */
+static void propose_format(proposal_t *p)
 {
-    pl_csv_t *table = &p->csv.table;
-    int64_t empty = 0;
-    int with_empty = 0, categories = 0, texts = 0;
-    char first[100] = "", text[24];
-    int code = csv_load(&p->csv, err);
-    if (!code && table->rows < 2)
-        code = pl_fail(err, PL_EFORMAT,
-                       "%s: %lld row%s too few to learn from: at least 2 are needed",
-                       p->csv.path, (long long)table->rows,
-                       table->rows == 1 ? " is" : "s are");
-    if (!code)
-        code = propose_columns(p, err);
-    if (code)
-        return code;
+    const pl_csv_t *table = &p->csv.table;
     const char delimiter[] = {table->format.delimiter, '\0'};
     propose_set(p, "data.name", json_string("csv"));
     propose_set(p, "data.path", json_string(p->csv.path));
@@ -167,20 +155,15 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
             "There are only texts, and those of the first line do not occur "
             "again: they are the names of the columns. \"no\" makes them a row.");
     }
-    code = propose_find_target(p, target, err);
-    if (code)
-        return code;
-    const table_column_t *y = &p->column[p->target];
-    const bool classes = y->kind == KIND_CATEGORY || (y->whole && y->distinct <= 10);
-    const int time = classes ? -1 : propose_find_time(p);
-    if (time >= 0) {
-        propose_series(p, time);
-        return PL_OK;
-    }
-    code = propose_find_unused(p, classes, err);
-    if (code)
-        return code;
-    propose_target(p, classes);
+}
+
+/* Cells without a value, and columns of texts. */
+static void propose_cells(proposal_t *p)
+{
+    const pl_csv_t *table = &p->csv.table;
+    int64_t empty = 0;
+    int with_empty = 0, categories = 0, texts = 0;
+    char first[100] = "", text[24];
     for (int k = 0; k < table->columns; k++) {
         const table_column_t *c = &p->column[k];
         categories += !c->unused && k != p->target && c->kind == KIND_CATEGORY;
@@ -213,6 +196,37 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
                        "words are features.",
                        texts, pl_plural(texts));
     }
+}
+
+static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
+{
+    const pl_csv_t *table = &p->csv.table;
+    int code = csv_load(&p->csv, err);
+    if (!code && table->rows < 2)
+        code = pl_fail(err, PL_EFORMAT,
+                       "%s: %lld row%s too few to learn from: at least 2 are needed",
+                       p->csv.path, (long long)table->rows,
+                       table->rows == 1 ? " is" : "s are");
+    if (!code)
+        code = propose_columns(p, err);
+    if (code)
+        return code;
+    propose_format(p);
+    code = propose_find_target(p, target, err);
+    if (code)
+        return code;
+    const table_column_t *y = &p->column[p->target];
+    const bool classes = y->kind == KIND_CATEGORY || (y->whole && y->distinct <= 10);
+    const int time = classes ? -1 : propose_find_time(p);
+    if (time >= 0) {
+        propose_series(p, time);
+        return PL_OK;
+    }
+    code = propose_find_unused(p, classes, err);
+    if (code)
+        return code;
+    propose_target(p, classes);
+    propose_cells(p);
     propose_reason(p, "module.name", "A network of two hidden layers predicts %s.",
                    classes ? "the class" : "the value");
     propose_set(p, "module",
