@@ -926,7 +926,7 @@ static void iris_and_digits_are_served(void)
 static const char *put_npy(const char *name, const char *descr, const char *shape,
                            const void *data, size_t size)
 {
-    char file[512] = "\x93NUMPY\x01";
+    char file[1024] = "\x93NUMPY\x01";
     int length = sprintf(file + 10,
                          "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }\n",
                          descr, shape);
@@ -1166,6 +1166,82 @@ static void npy_has_as_many_fields_as_files(void)
             PL_EFORMAT, "f1.npy: 1 samples, but .*fx.npy has 2", "another count");
 }
 
+/* ---- The scale of values ---- */
+
+enum { VALUES = 100 };
+
+/* The data info has the scale of the values to train on. */
+static void scale_check(rig_t *rig, const pl_data_split_t *split, const double *value)
+{
+    json_t *info = json_loads(rig->info.data_info, 0, NULL);
+    const double mean = json_number_value(json_object_get(info, "target_mean")),
+                 factor = json_number_value(json_object_get(info, "target_factor"));
+    double sum = 0, squares = 0, count = 0;
+    for (int k = 0; k < VALUES; k++) {
+        const bool held = pl_data_split_holds(split, k);
+        count += !held;
+        sum += held ? 0 : value[k];
+    }
+    for (int k = 0; k < VALUES; k++)
+        squares += pl_data_split_holds(split, k)
+                       ? 0
+                       : (value[k] - sum / count) * (value[k] - sum / count);
+    ok(fabs(mean - sum / count) < 1e-9 && fabs(factor - sqrt(count / squares)) < 1e-9,
+       "mean %g and factor %g of the values that are trained on: %s", sum / count,
+       sqrt(count / squares), rig->info.data_info);
+    json_decref(info);
+}
+
+static void values_of_arrays_have_the_scale_of_the_training_part(void)
+{
+    double y[VALUES];
+    float x[VALUES], both[VALUES][2];
+    char options[300];
+    pl_data_split_t split = {0}, none = {0};
+    pl_data_split_make(
+        &split, &(pl_data_split_spec_t){.seed = 42, .total = VALUES, .share = 0.3}, NULL);
+    for (int k = 0; k < VALUES; k++) {
+        y[k] = pl_data_split_holds(&split, k) ? 1e6 : 300 + k;
+        both[k][0] = x[k] = (float)y[k];
+        both[k][1] = 0.5f;
+    }
+    const char *ys = put_npy("sy.npy", "<f8", "100,", y, sizeof y),
+               *xs = put_npy("sx.npy", "<f4", "100,", x, sizeof x);
+    snprintf(options, sizeof options, "{\"x\": \"%s\", \"y\": \"%s\"}", xs, ys);
+    rig_t rig = rig_open_split(&pl_npy_dataset, 0.3, false, options);
+    is_int(rig.code, PL_OK, "npy: %s", rig.err.text);
+    scale_check(&rig, &split, y);
+    rig_t test = rig_open_told(&pl_npy_dataset, PL_TEST, rig.info.data_info, options);
+    is_text(test.info.data_info, "{\"shape\": []}", "other data have no scale");
+    rig_close(&test);
+    rig_close(&rig);
+    rig = rig_open_share(&pl_npy_dataset, PL_TRAIN, 0, 1, options);
+    scale_check(&rig, &none, y);
+    rig_close(&rig);
+    rig = rig_open(&pl_npy_dataset, PL_TRAIN, "{\"x\": \"%s\", \"y\": \"%s\"}", xs,
+                   put_npy("s2.npy", "<f4", "100, 2", both, sizeof both));
+    like(rig.info.data_info,
+         "\"target_means\": .[0-9.]+,0.5., \"target_factors\": .*,1.0",
+         "several targets; one that is constant keeps its size: %s", rig.info.data_info);
+    rig_close(&rig);
+
+    pl_arrays_t arrays = {.samples = VALUES,
+                          .field_count = 2,
+                          .field = {{"x", PL_F32, {0}}, {"y", PL_F32, {0}}},
+                          .data = {x, x}};
+    pl_memory_arrays("scaled", &arrays, NULL);
+    rig = rig_open_split(&pl_memory_dataset, 0.3, false, "{\"source\": \"scaled\"}");
+    scale_check(&rig, &split, y);
+    rig_close(&rig);
+    arrays.data_info = "{\"target_mean\": 7, \"target_factor\": 2}";
+    pl_memory_arrays("scaled", &arrays, NULL);
+    rig = rig_open_split(&pl_memory_dataset, 0.3, false, "{\"source\": \"scaled\"}");
+    is_text(rig.info.data_info, arrays.data_info, "the program's own scale is kept");
+    rig_close(&rig);
+    pl_memory_data("scaled", NULL, NULL);
+    pl_data_split_release(&split);
+}
+
 static void npy_samples_may_differ_in_length(void)
 {
     static const int64_t offsets[] = {0, 3, 4, 6}, crossed[] = {0, 3, 3, 6};
@@ -1278,6 +1354,7 @@ int main(void)
     run(labels_that_are_all_ignored_are_warned_of);
     run(more_classes_than_samples_are_warned_of);
     run(npy_has_as_many_fields_as_files);
+    run(values_of_arrays_have_the_scale_of_the_training_part);
     run(npy_samples_may_differ_in_length);
     run(npy_names_what_is_wrong);
     run(memory_may_run_out);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "files.h"
 #include "rig.h"
 #include "tap.h"
 
@@ -210,12 +211,21 @@ static void mistakes_are_named(void)
         {TABLE(0, 8) ", {\"name\": \"npy\", \"x\": \"/nowhere.npy\"}", "\"samples\": 9",
          "source 1, .npy.: /nowhere.npy"},
     };
+    char table[400];
+    snprintf(table, sizeof table, "{\"name\": \"csv\", \"path\": \"%s\"}",
+             file_put_text("o.csv", "a,y\n1,1.5\n2,2.5\n3,3.5\n"));
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         rig_t *rig = rig_of(wrong[k].sources, wrong[k].more, ONCE, NULL);
         const char *text = rig ? rig_fit(rig)->error.text : rig_error.text;
         like(text, wrong[k].pattern, "%s", wrong[k].more);
         rig_free(&rig);
     }
+    rig_t *rig =
+        rig_of(table, "\"mode\": \"sequential\", \"val_split\": 0.3", ONCE, NULL);
+    like(rig ? rig_fit(rig)->error.text : rig_error.text,
+         "its moments and categories would be those of the samples for validation",
+         "a table with a part of all samples");
+    rig_free(&rig);
 }
 
 int main(void)

@@ -15,7 +15,6 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
-#include "base/json_path.h"
 
 static const pl_option_t csv_options[] = {
     PL_TEXT(csv_dataset_t, path, NULL, NULL,
@@ -191,41 +190,17 @@ static int csv_read_others(csv_dataset_t *csv, pl_error_t *err)
 static int csv_find_scale(csv_dataset_t *csv, const pl_data_split_t *split,
                           const json_t *data_info, pl_error_t *err)
 {
-    const json_t *means = json_object_get(data_info, TARGET_MEANS),
-                 *factors = json_object_get(data_info, TARGET_FACTORS);
     const bool learns = !data_info && csv->standardize && csv->kind == TARGET_VALUE;
-    for (int k = 0; k < csv->targets && !learns; k++)
-        csv->scales[k] =
-            (pl_moments_t){json_number_value(json_array_get(means, (size_t)k)),
-                           json_number_value(json_array_get(factors, (size_t)k))};
-    csv->scale =
-        (pl_moments_t){json_number_value(json_object_get(data_info, TARGET_MEAN)),
-                       json_number_value(json_object_get(data_info, TARGET_FACTOR))};
+    if (!learns)
+        pl_scales_read(data_info, csv->scales, csv->targets);
     if (learns && csv->targets > 1)
         return csv_windows_scale(csv, split, err);
     if (learns)
-        csv->scale = csv_measure(csv, split, csv->y, 0);
+        csv->scales[0] = csv_measure(csv, split, csv->y, 0);
     return PL_OK;
 }
 
 /* ---- The data set ---- */
-
-/* The scales of several targets; consumes the data info. */
-static char *csv_scales_add(const csv_dataset_t *csv, char *data_info)
-{
-    json_t *means = json_array(), *factors = json_array();
-    for (int k = 0; k < csv->targets; k++) {
-        means = pl_json_append(means, json_real(csv->scales[k].mean));
-        factors = pl_json_append(factors, json_real(csv->scales[k].factor));
-    }
-    char *text = means ? pl_json_write(means, PL_JSON_COMPACT) : NULL;
-    data_info = pl_data_info_add(&data_info, TARGET_MEANS, &text);
-    text = factors ? pl_json_write(factors, PL_JSON_COMPACT) : NULL;
-    data_info = pl_data_info_add(&data_info, TARGET_FACTORS, &text);
-    json_decref(means);
-    json_decref(factors);
-    return data_info;
-}
 
 /* {"classes": 3, "shape": [4], "columns": {…}, …} */
 char *csv_data_info(const csv_dataset_t *csv, pl_error_t *err)
@@ -259,14 +234,8 @@ char *csv_data_info(const csv_dataset_t *csv, pl_error_t *err)
         text = pl_text("%lld", (long long)csv->index_values);
         made = pl_data_info_add(&made, CATEGORY_VALUES, &text);
     }
-    if (csv->scale.factor > 0) {
-        text = pl_text("%.17g", csv->scale.mean);
-        made = pl_data_info_add(&made, TARGET_MEAN, &text);
-        text = pl_text("%.17g", csv->scale.factor);
-        made = pl_data_info_add(&made, TARGET_FACTOR, &text);
-    }
-    if (csv->targets > 1 && csv->scales[0].factor > 0)
-        made = csv_scales_add(csv, made);
+    if (csv->scales[0].factor > 0)
+        made = pl_scales_add(&made, csv->scales, csv->targets > 1 ? csv->targets : 1);
     if (csv->labels) {
         text = pl_text("%d", csv->labels);
         made = pl_data_info_add(&made, LABELS, &text);

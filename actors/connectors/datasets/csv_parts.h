@@ -21,14 +21,9 @@
 /* The number of different values of the field "c". */
 #define CATEGORY_VALUES "category_values"
 
-/* (y - mean) * factor has mean 0 and deviation 1 in the training data; modules such as
- * mlp learn that, and predict y. */
+/* The number of labels of a sample. */
 #define LABELS "labels"
-#define TARGET_MEAN "target_mean"
-#define TARGET_FACTOR "target_factor"
-/* The same of several columns, each a list. */
-#define TARGET_MEANS "target_means"
-#define TARGET_FACTORS "target_factors"
+
 /* Columns that windows predict. */
 #define CSV_TARGETS 16
 
@@ -143,7 +138,8 @@ typedef struct csv_dataset {
                                                      several columns */
     int labels;                                   /* that are all 0 or 1  [0: values] */
     int target_column[CSV_TARGETS];
-    pl_moments_t scales[CSV_TARGETS];                       /* of each */
+    pl_moments_t scales[CSV_TARGETS];             /* of each in the training data; factor
+                                                     0: no values */
     int64_t first, samples;                                 /* row of the first window;
                                                                windows */
     bool standardize;
@@ -177,8 +173,6 @@ typedef struct csv_dataset {
     json_t *names;                                    /* of the columns, for the data info
                                                          [by position] */
     pl_moments_t *moments;                            /* [features] */
-    pl_moments_t scale;                               /* of y in the training data; factor
-                                                         0: no values */
     float *x;                                         /* [rows, features] */
     int64_t *index;                                   /* [rows, indexes]: "c" */
     double *y;                                        /* [rows], of windows [rows,

@@ -187,7 +187,7 @@ static int recipes_decide(csv_dataset_t *csv, learning_t *l, pl_error_t *err)
             csv->index_values += (int64_t)json_object_size(recipe->values) + 1;
     }
     if (csv->kind == TARGET_VALUE && csv->standardize)
-        csv->scale = csv_numbers_moments(&l->scale, NAN);
+        csv->scales[0] = csv_numbers_moments(&l->scale, NAN);
     return code;
 }
 

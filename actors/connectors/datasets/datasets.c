@@ -2,11 +2,15 @@
  * info */
 #include "actors/connectors/datasets/datasets.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "actors/connectors/datasets/class_files.h"
+#include "actors/connectors/sampler.h"
 #include "base/alloc.h"
+#include "base/error.h"
+#include "base/json_path.h"
 #include "base/json_text.h"
 #include "base/log.h"
 
@@ -81,8 +85,9 @@ char *pl_data_info_add(char **data_info_p, const char *key, char **json_p)
 {
     char *data_info = NULL;
     if (*data_info_p && *json_p)
-        data_info = pl_text("%.*s, \"%s\": %s}", (int)strlen(*data_info_p) - 1,
-                            *data_info_p, key, *json_p);
+        data_info = pl_text("%.*s%s\"%s\": %s}", (int)strlen(*data_info_p) - 1,
+                            *data_info_p, strcmp(*data_info_p, "{}") ? ", " : "", key,
+                            *json_p);
     pl_text_free(*json_p);
     pl_text_free(*data_info_p);
     *data_info_p = *json_p = NULL;
@@ -113,4 +118,112 @@ char *pl_moments_add(char **data_info_p, const pl_moments_t *moments, int count)
     char *text = whole ? pl_json_write(list, PL_JSON_COMPACT) : NULL;
     json_decref(list);
     return pl_data_info_add(data_info_p, PL_MOMENTS, &text);
+}
+
+void pl_scales_read(const json_t *data_info, pl_moments_t *scales, int count)
+{
+    const json_t *means = json_object_get(data_info, PL_TARGET_MEANS),
+                 *factors = json_object_get(data_info, PL_TARGET_FACTORS);
+    scales[0] =
+        (pl_moments_t){json_number_value(json_object_get(data_info, PL_TARGET_MEAN)),
+                       json_number_value(json_object_get(data_info, PL_TARGET_FACTOR))};
+    for (int k = 0; k < count && count > 1; k++)
+        scales[k] =
+            (pl_moments_t){json_number_value(json_array_get(means, (size_t)k)),
+                           json_number_value(json_array_get(factors, (size_t)k))};
+}
+
+char *pl_scales_add(char **data_info_p, const pl_moments_t *scales, int count)
+{
+    json_t *means = json_array(), *factors = json_array();
+    for (int k = 0; k < count; k++) {
+        means = pl_json_append(means, json_real(scales[k].mean));
+        factors = pl_json_append(factors, json_real(scales[k].factor));
+    }
+    char *mean = means ? pl_json_write(count > 1 ? means : json_array_get(means, 0),
+                                       PL_JSON_COMPACT)
+                       : NULL,
+         *factor = factors ? pl_json_write(count > 1 ? factors
+                                                     : json_array_get(factors, 0),
+                                           PL_JSON_COMPACT)
+                           : NULL;
+    json_decref(means);
+    json_decref(factors);
+    *data_info_p = pl_data_info_add(
+        data_info_p, count > 1 ? PL_TARGET_MEANS : PL_TARGET_MEAN, &mean);
+    return pl_data_info_add(data_info_p,
+                            count > 1 ? PL_TARGET_FACTORS : PL_TARGET_FACTOR, &factor);
+}
+
+/* B. P. Welford's sums (csv_learn.c) of the values to train on, for each target. */
+static int values_measure(const pl_values_t *values, const pl_data_split_t *split,
+                          pl_moments_t *moments, pl_error_t *err)
+{
+    enum { PIECE = 1024 };
+    const size_t targets = (size_t)values->targets;
+    double count = 0;
+    float *value = pl_alloc_array(PIECE * targets, sizeof *value);
+    int code = value ? PL_OK : pl_no_memory(err);
+    for (int64_t i = 0; i < values->samples && code == PL_OK; i++) {
+        const int64_t left = values->samples - i;
+        if (i % PIECE == 0)
+            code = values->read(values->user, i * values->targets,
+                                (size_t)(left < PIECE ? left : PIECE) * targets, value,
+                                err);
+        if (code || pl_data_split_holds(split, i))
+            continue;
+        count++;
+        for (size_t k = 0; k < targets; k++) {
+            const double number = value[(size_t)(i % PIECE) * targets + k],
+                         distance = number - moments[k].mean;
+            moments[k].mean += distance / count;
+            moments[k].factor += distance * (number - moments[k].mean);
+        }
+    }
+    for (size_t k = 0; k < targets; k++)
+        moments[k].factor = moments[k].factor > 0 ? sqrt(count / moments[k].factor) : 1;
+    pl_free(value);
+    return code;
+}
+
+int pl_dataset_scale_add(const pl_data_request_t *request, const pl_values_t *values,
+                         char **data_info_p, pl_error_t *err)
+{
+    pl_moments_t moments[sizeof((pl_reals_t *)0)->value / sizeof(double)] = {{0}};
+    json_t *info = pl_json_value(*data_info_p, strlen(*data_info_p), NULL);
+    const bool has_scale = json_object_get(info, PL_TARGET_FACTOR)
+                           || json_object_get(info, PL_TARGET_FACTORS);
+    pl_data_split_t split = {0};
+    const pl_data_split_spec_t spec = {.seed = request->seed,
+                                       .total = values->samples,
+                                       .share = request->val_split,
+                                       .folds = request->folds,
+                                       .fold = request->fold};
+    bool is_finite = true;
+    int code = PL_OK;
+    if (request->data_info || has_scale || values->targets < 1
+        || values->targets > (int64_t)(sizeof moments / sizeof *moments)) {
+        json_decref(info);
+        return PL_OK;
+    }
+    /* If the split is impossible, the run reports that. */
+    if (request->val_split > 0 && pl_data_split_make(&split, &spec, NULL) == PL_ENOMEM)
+        code = pl_no_memory(err);
+    code = code ? code : values_measure(values, &split, moments, err);
+    pl_data_split_release(&split);
+    for (int k = 0; k < values->targets; k++)               /* a loss says it better */
+        is_finite &= isfinite(moments[k].mean) && isfinite(moments[k].factor);
+    char *scaled = NULL;
+    if (!code && is_finite && !(scaled = pl_text("%s", *data_info_p)))
+        code = pl_no_memory(err);
+    if (scaled) {
+        scaled = pl_scales_add(&scaled, moments, (int)values->targets);
+        code = scaled ? code : pl_no_memory(err);
+    }
+    if (scaled) {
+        pl_text_free(*data_info_p);
+        *data_info_p = scaled;
+    }
+    json_decref(info);
+    return code;
 }

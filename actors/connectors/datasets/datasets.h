@@ -76,8 +76,8 @@ static inline size_t pl_memory_bytes(int64_t memory_mb)
     return (size_t)memory_mb << 20;
 }
 
-/* Adds a member, whose value is JSON, to a data info, which is not empty; consumes both
- * texts, also NULL.  NULL: out of memory. */
+/* Adds a member, whose value is JSON, to a data info, an object; consumes both texts,
+ * also NULL.  NULL: out of memory. */
 char *pl_data_info_add(char **data_info_p, const char *key, char **json_p);
 
 /* ---- Moments: the scaling of the numbers of "x" ----
@@ -99,6 +99,36 @@ int pl_moments_read(const json_t *list, pl_moments_t *moments);
 /* Adds moments to a data info, which is not empty; both are from pl_text().  Consumes
  * *data_info_p.  NULL: out of memory. */
 char *pl_moments_add(char **data_info_p, const pl_moments_t *moments, int count);
+
+/* The scale of values to predict: (y - mean) * factor has mean 0 and deviation 1 in the
+ * training data.  Modules such as mlp learn that, and predict y.  A list has a number for
+ * each of several targets. */
+#define PL_TARGET_MEAN "target_mean"
+#define PL_TARGET_FACTOR "target_factor"
+#define PL_TARGET_MEANS "target_means"
+#define PL_TARGET_FACTORS "target_factors"
+
+/* Reads the scales of `count` targets; a factor 0: there is none. */
+void pl_scales_read(const json_t *data_info, pl_moments_t *scales, int count);
+
+/* Adds them to a data info as pl_moments_add() does. */
+char *pl_scales_add(char **data_info_p, const pl_moments_t *scales, int count);
+
+/* Values to predict, which can be read again. */
+typedef struct pl_values {
+    int64_t samples, targets;
+    /* Reads numbers [count] from place `first` of [samples, targets] on. */
+    int (*read)(const void *user, int64_t first, size_t count, float *value,
+                pl_error_t *err);
+    const void *user;
+} pl_values_t;
+
+/* Adds the scale of the values that are trained on to the data info of a request without
+ * one, unless it has a scale, or there are more targets than a list holds.  *data_info_p
+ * is from pl_text(), an object, and stays so after an error.  PL_ENOMEM, errors of
+ * read. */
+int pl_dataset_scale_add(const pl_data_request_t *request, const pl_values_t *values,
+                         char **data_info_p, pl_error_t *err);
 
 static inline float pl_moments_apply(const pl_moments_t *moments, double value)
 {

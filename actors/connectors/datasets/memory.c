@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "formats/array.h"
+#include "tensor/graph.h"
 
 typedef struct memory_source {
     struct memory_source *next;
@@ -271,11 +272,39 @@ int pl_arrays_read(void *user, const pl_read_request_t *request, void *const fie
     return PL_OK;
 }
 
+static int arrays_values(const void *user, int64_t first, size_t count, float *value,
+                         pl_error_t *err)
+{
+    const float *const *y = user;
+    (void)err;
+    memcpy(value, *y + first, count * sizeof *value);
+    return PL_OK;
+}
+
+/* Arrays can be read twice, so the scale of floats [samples] or [samples, targets] of "y"
+ * is found; a read function may belong to a stream.  Replaces *data_info_p  [none]. */
+static int scale_add(const memory_source_t *source, const pl_data_request_t *request,
+                     char **data_info_p, pl_error_t *err)
+{
+    const pl_arrays_t *arrays = &source->arrays;
+    for (int k = 0; k < arrays->field_count; k++) {
+        const pl_field_t *field = &arrays->field[k];
+        if (strcmp(field->name, "y") || field->dtype != PL_F32 || varies(field)
+            || field->shape.rank > 1)
+            continue;
+        const pl_values_t values = {arrays->samples, pl_elements(field->shape),
+                                    arrays_values, &arrays->data[k]};
+        if (!*data_info_p && !(*data_info_p = pl_text("{}")))
+            return pl_no_memory(err);
+        return pl_dataset_scale_add(request, &values, data_info_p, err);
+    }
+    return PL_OK;
+}
+
 static int memory_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
                        pl_error_t *err)
 {
     memory_dataset_t *memory = self;
-    (void)request;
     pthread_mutex_lock(&sources_lock);
     memory_source_t *source = *source_find(memory->name);
     if (source)
@@ -295,6 +324,10 @@ static int memory_open(void *self, const pl_data_request_t *request, pl_data_inf
     found.data_info = source->data_info ? pl_text("%s", source->data_info) : NULL;
     if (source->data_info && !found.data_info)
         return pl_no_memory(err);
+    if (scale_add(source, request, &found.data_info, err) != PL_OK) {
+        pl_text_free(found.data_info);
+        return err->code;
+    }
     *info = found;
     return PL_OK;
 }

@@ -211,6 +211,13 @@ static int npy_classes(const npy_t *npy, const pl_data_request_t *request,
     return PL_OK;
 }
 
+static int npy_values(const void *user, int64_t first, size_t count, float *value,
+                      pl_error_t *err)
+{
+    const npy_field_t *y = user;
+    return pl_array_read(&y->array, y->path, first, count, PL_F32, value, err);
+}
+
 static int npy_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
                     pl_error_t *err)
 {
@@ -235,6 +242,15 @@ static int npy_open(void *self, const pl_data_request_t *request, pl_data_info_t
         found.data_info = pl_data_info_add(&found.data_info, "labels", &count);
     if (!found.data_info)
         return pl_no_memory(err);
+    const npy_field_t *y = &npy->field[1];
+    const pl_values_t values = {npy->samples, (int64_t)y->elements, npy_values, y};
+    if (npy->fields > 1 && !strcmp(y->name, "y") && y->dtype == PL_F32 && !y->varies
+        && y->shape.rank <= 1)
+        code = pl_dataset_scale_add(request, &values, &found.data_info, err);
+    if (code) {
+        pl_text_free(found.data_info);
+        return code;
+    }
     for (int i = 0; i < npy->fields; i++) {
         const npy_field_t *field = &npy->field[i];
         pl_shape_t shape = field->shape;

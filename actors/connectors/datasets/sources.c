@@ -151,13 +151,29 @@ static int weighted_at(const sources_t *s, const pl_read_request_t *request,
 
 /* ---- Opening ---- */
 
-/* Whether a data set has moments and categories of its rows: a table has. */
-static bool learns(const char *data_info)
+/* What a source learnt from its samples may not come from those for validation.  A table
+ * has moments and categories, so it is refused; a scale of targets is left out. */
+static int learnt_drop(char **data_info_p, pl_error_t *err)
 {
-    json_t *info = data_info ? pl_json_value(data_info, strlen(data_info), NULL) : NULL;
-    const bool has = json_object_get(info, "columns") != NULL;
+    static const char *const scale[] = {PL_TARGET_MEAN, PL_TARGET_FACTOR, PL_TARGET_MEANS,
+                                        PL_TARGET_FACTORS};
+    const char *text = *data_info_p;
+    json_t *info = text ? pl_json_value(text, strlen(text), NULL) : NULL;
+    bool has_scale = false;
+    int code = PL_OK;
+    for (size_t k = 0; k < sizeof scale / sizeof *scale; k++)
+        has_scale |= info && json_object_del(info, scale[k]) == 0;
+    if (json_object_get(info, "columns"))
+        code = pl_fail(err, PL_EINVAL,
+                       "its moments and categories would be those of the samples for "
+                       "validation, too: give \"data.val\" in place of data.val_split");
+    else if (has_scale) {
+        pl_text_free(*data_info_p);
+        *data_info_p = pl_json_write(info, PL_JSON_COMPACT);
+        code = *data_info_p ? PL_OK : pl_no_memory(err);
+    }
     json_decref(info);
-    return has;
+    return code;
 }
 
 static int source_open(sources_t *s, int k, const pl_data_request_t *request,
@@ -176,11 +192,8 @@ static int source_open(sources_t *s, int k, const pl_data_request_t *request,
     int code = source->ops->open(source->self, &own, &source->info, &why);
     if (code == PL_OK && source->info.samples < 1)
         code = pl_fail(&why, PL_EFORMAT, "it has no samples");
-    if (code == PL_OK && !data_info && request->val_split > 0
-        && learns(source->info.data_info))
-        code = pl_fail(&why, PL_EINVAL,
-                       "its moments and categories would be those of the samples for "
-                       "validation, too: give \"data.val\" in place of data.val_split");
+    if (code == PL_OK && !data_info && request->val_split > 0)
+        code = learnt_drop(&source->info.data_info, &why);
     for (int f = 0; f < source->info.field_count && code == PL_OK; f++) {
         const pl_field_t *field = &source->info.field[f];
         if (pl_varies(field))
