@@ -1,5 +1,5 @@
 /* csv.c - tests of engine/formats/csv.c */
-#include "formats/csv.h"
+#include "formats/table.h"
 
 #include <locale.h>
 #include <math.h>
@@ -13,11 +13,11 @@
 #define NO_LIMIT SIZE_MAX
 
 static pl_error_t err;
-static pl_csv_t csv;
+static pl_table_t csv;
 
 static int parse_as(const char *text, pl_csv_format_t format)
 {
-    pl_csv_release(&csv);
+    pl_table_release(&csv);
     return pl_csv_read(text, strlen(text), "file", &format, &csv, &err);
 }
 
@@ -34,7 +34,7 @@ static bool holds(int64_t rows, int columns, const double *values)
     for (int64_t row = 0; row < rows && same; row++)
         for (int column = 0; column < columns && same; column++) {
             double number;
-            same = pl_csv_number(&csv, row, column, &number)
+            same = pl_table_number(&csv, row, column, &number)
                    && number == values[row * columns + column];
         }
     return same;
@@ -43,7 +43,7 @@ static bool holds(int64_t rows, int columns, const double *values)
 /* A cell, or "none". */
 static const char *cell(int64_t row, int column)
 {
-    return row < csv.rows && column < csv.columns ? pl_csv_cell(&csv, row, column)
+    return row < csv.rows && column < csv.columns ? pl_table_cell(&csv, row, column)
                                                   : "none";
 }
 
@@ -70,7 +70,7 @@ static void line_ends_and_quotes_are_as_the_standard_says(void)
 
 static int parse_lines(const char *text)
 {
-    pl_csv_release(&csv);
+    pl_table_release(&csv);
     return pl_jsonl_read(text, strlen(text), "file", 1000, &csv, &err);
 }
 
@@ -90,7 +90,7 @@ static void json_lines_are_a_table(void)
     is_text(csv.cell[6], "", "null");
     is_text(csv.cell[9], "last", "the last cell");
     char place[48];
-    pl_csv_place(&csv, 1, 4, place);
+    pl_table_place(&csv, 1, 4, place);
     is_text(place, "3:1", "the line of a cell");
     static const struct {
         const char *text, *why;
@@ -107,7 +107,7 @@ static void json_lines_are_a_table(void)
         is_int(parse_lines(wrong[k].text), PL_EFORMAT, "%s", wrong[k].text);
         like(err.text, wrong[k].why, "the text says where and why");
     }
-    const pl_csv_t none = {.columns = 0};
+    const pl_table_t none = {.columns = 0};
     is_int(pl_jsonl_read_part("{}\n\n", 4, "file", 1, &none, &csv, &err), PL_EFORMAT,
            "a part without fields is no table");
     like(err.text, "no lines with fields", "and says so");
@@ -116,9 +116,9 @@ static void json_lines_are_a_table(void)
 static int parse_two_lines(pl_error_t *error)
 {
     static const char text[] = "{\"a\": 1}\n{\"b\": [2, \"c\"]}\n";
-    pl_csv_t table = {0};
+    pl_table_t table = {0};
     const int code = pl_jsonl_read(text, sizeof text - 1, "file", 1000, &table, error);
-    pl_csv_release(&table);
+    pl_table_release(&table);
     return code;
 }
 
@@ -179,7 +179,7 @@ static void cells_are_texts(void)
     is_text(cell(1, 1), "", "an empty cell");
     is_int(csv.line[1], 3, "its line");
     char place[48];
-    pl_csv_place(&csv, 1, 1, place);
+    pl_table_place(&csv, 1, 1, place);
     is_text(place, "4:9", "and its place, behind the line end in quotes");
 }
 
@@ -262,8 +262,8 @@ static void errors_say_line_and_column(void)
            "a zero byte");
     like(err.text, "^file: byte 2 is zero", "is named");
     double number;
-    ok(!parse("a\nnan\n1e999\n", PL_CSV_AUTO) && !pl_csv_number(&csv, 0, 0, &number)
-           && !pl_csv_number(&csv, 1, 0, &number),
+    ok(!parse("a\nnan\n1e999\n", PL_CSV_AUTO) && !pl_table_number(&csv, 0, 0, &number)
+           && !pl_table_number(&csv, 1, 0, &number),
        "nan and a number past all others are no numbers");
 }
 
@@ -349,19 +349,20 @@ static void digits_may_stand_in_groups_of_three(void)
         ok(!pl_number_in_groups(wrong[k], strlen(wrong[k]), '.', &got), "not %s",
            wrong[k]);
     const char *text = "area;price\n3;1.037,5\n4;1.234.567,25\n";
-    pl_csv_release(&csv);
+    pl_table_release(&csv);
     is_int(pl_csv_read(text, strlen(text), "t", &PL_CSV_ANY, &csv, &err), PL_OK, "%s",
            err.text);
-    ok(csv.format.decimal == ',' && pl_csv_number(&csv, 1, 1, &got) && got == 1234567.25,
+    ok(csv.format.decimal == ',' && pl_table_number(&csv, 1, 1, &got)
+           && got == 1234567.25,
        "the last mark is the decimal one");
-    pl_csv_release(&csv);
+    pl_table_release(&csv);
     text = "area,price\n3,\"1,037\"\n4,\"1,234,567\"\n";
     is_int(pl_csv_read(text, strlen(text), "t", &PL_CSV_ANY, &csv, &err), PL_OK, "%s",
            err.text);
-    ok(csv.format.decimal == '.' && csv.name && pl_csv_number(&csv, 1, 1, &got)
+    ok(csv.format.decimal == '.' && csv.name && pl_table_number(&csv, 1, 1, &got)
            && got == 1234567,
        "between commas they are quoted");
-    pl_csv_release(&csv);
+    pl_table_release(&csv);
 }
 
 static void the_locale_does_not_matter(void)
@@ -382,11 +383,11 @@ static void the_locale_does_not_matter(void)
 
 static int read_csv(const uint8_t *data, size_t size, pl_error_t *error)
 {
-    pl_csv_t table;
+    pl_table_t table;
     const pl_csv_format_t format = PL_CSV_ANY;
     int code = pl_csv_read(data, size, "file", &format, &table, error);
     if (!code)
-        pl_csv_release(&table);
+        pl_table_release(&table);
     return code;
 }
 
@@ -415,12 +416,12 @@ static void real_tables_are_read(void)
         tap_skip("PACELINE_TEST_DATA is not set");
         return;
     }
-    pl_csv_release(&csv);
+    pl_table_release(&csv);
     pl_csv_format_t format = PL_CSV_ANY;
     is_int(pl_csv_load(iris, NO_LIMIT, &format, &csv, &err), PL_OK, "iris");
     ok(csv.rows == 150 && csv.columns == 5 && csv.name && !strcmp(cell(0, 0), "5.1"),
        "150 rows after a header");
-    pl_csv_release(&csv);
+    pl_table_release(&csv);
     is_int(pl_csv_load(tap_data("tabular/digits.csv.gz"), NO_LIMIT, &format, &csv, &err),
            PL_OK, "digits");
     ok(csv.rows == 1797 && csv.columns == 65 && !csv.name && !strncmp(cell(0, 2), "5", 1),
@@ -447,6 +448,6 @@ int main(void)
     run(csv_survives_damage);
     run(memory_may_run_out);
     run(real_tables_are_read);
-    pl_csv_release(&csv);
+    pl_table_release(&csv);
     return tap_done();
 }

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/csv.h"
 #include "formats/date.h"
+#include "formats/table.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char delimiters[] = {PL_CSV_FIND, ',', ' ', '\t', ';', PL_CSV_FIND};
     static const char points[] = {PL_CSV_FIND, '.', ','};
-    pl_csv_t csv;
+    pl_table_t csv;
     pl_error_t err;
     if (size < 2)
         return 0;
@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                     .skip = data[1] / 2 % 4 - 1};
     if (data[0] == 0xff) {
         if (pl_jsonl_read(data + 1, size - 1, "fuzz", 1 << 24, &csv, &err) == PL_OK)
-            pl_csv_release(&csv);
+            pl_table_release(&csv);
         return 0;
     }
     if (pl_csv_read(data + 2, size - 2, "fuzz", &format, &csv, &err))
@@ -34,16 +34,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (int column = 0; column < csv.columns; column++) {
             char place[48];
             double number = 0;
-            const char *cell = pl_csv_cell(&csv, row, column);
+            const char *cell = pl_table_cell(&csv, row, column);
             if (cell < csv.text || cell + strlen(cell) > csv.text + size - 2)
                 abort();
             for (int order = 0; order < 3; order++)
                 pl_date(cell, (pl_date_order_t)order, &number);
-            pl_csv_number(&csv, row, column, &number);
+            pl_table_number(&csv, row, column, &number);
             if (!isfinite(number))
                 abort();
-            pl_csv_place(&csv, row, column, place);
+            pl_table_place(&csv, row, column, place);
         }
-    pl_csv_release(&csv);
+    pl_table_release(&csv);
     return 0;
 }

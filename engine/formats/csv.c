@@ -3,7 +3,7 @@
  * A scanner takes one field after the other. It first reads the beginning of the file
  * without changing it, to find what the caller leaves open; then it reads everything and
  * ends each cell with a zero byte in place. So a cell costs a pointer and no copy. */
-#include "formats/csv.h"
+#include "formats/table.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ typedef struct csv_scan {
     char *at, *end;
     char *line_start;
     int64_t line;
-    pl_csv_t csv;
+    pl_table_t table;
     int64_t capacity;                                  /* rows that there is memory for */
     pl_error_t *err;
 } csv_scan_t;
@@ -52,14 +52,15 @@ static void csv_new_line(csv_scan_t *s)
 
 static bool csv_is_delimiter(const csv_scan_t *s, char c)
 {
-    return c == s->csv.format.delimiter || (s->csv.format.delimiter == ' ' && c == '\t');
+    const char delimiter = s->table.format.delimiter;
+    return c == delimiter || (delimiter == ' ' && c == '\t');
 }
 
 /* Passes blanks that are no delimiters; runs of blanks are one delimiter. */
 static void csv_pass_blanks(csv_scan_t *s)
 {
     while (s->at < s->end && is_blank(*s->at)
-           && (s->csv.format.delimiter == ' ' || !csv_is_delimiter(s, *s->at)))
+           && (s->table.format.delimiter == ' ' || !csv_is_delimiter(s, *s->at)))
         s->at++;
 }
 
@@ -92,13 +93,13 @@ static int csv_take_quoted(csv_scan_t *s, csv_field_t *field)
 
 static int csv_take_end(csv_scan_t *s, csv_field_t *field)
 {
-    const bool in_blanks = s->csv.format.delimiter == ' ' && s->at > field->text
+    const bool in_blanks = s->table.format.delimiter == ' ' && s->at > field->text
                            && is_blank(s->at[-1]);
     if (s->at < s->end && (csv_is_delimiter(s, *s->at) || in_blanks) && *s->at != '\n'
         && *s->at != '\r') {
         s->at += !in_blanks;
         csv_pass_blanks(s);
-        if (s->csv.format.delimiter != ' '
+        if (s->table.format.delimiter != ' '
             || (s->at < s->end && *s->at != '\n' && *s->at != '\r'))
             return PL_OK;                         /* blanks at the end of a line end it */
     }
@@ -110,7 +111,7 @@ static int csv_take_end(csv_scan_t *s, csv_field_t *field)
     if (*s->at != '\n')
         return pl_fail(s->err, PL_EFORMAT,
                        PLACE "a '%c' or the line's end must follow the field",
-                       PLACE_OF(s, field), s->csv.format.delimiter);
+                       PLACE_OF(s, field), s->table.format.delimiter);
     s->at++;
     csv_new_line(s);
     return PL_OK;
@@ -143,7 +144,8 @@ static int csv_take_field(csv_scan_t *s, csv_field_t *field)
 
 static bool csv_number(const csv_scan_t *s, const csv_field_t *field, double *number)
 {
-    return pl_number_in_groups(field->text, field->length, s->csv.format.decimal, number);
+    return pl_number_in_groups(field->text, field->length, s->table.format.decimal,
+                               number);
 }
 
 /* Passes comments, and empty lines where a record has several fields; false: there is
@@ -152,10 +154,10 @@ static bool csv_find_record(csv_scan_t *s)
 {
     while (s->at < s->end) {
         char *line = s->at + strspn(s->at, BLANKS);
-        const char comment = s->csv.format.comment;
+        const char comment = s->table.format.comment;
         const bool is_empty = line >= s->end || *line == '\n'
                               || (*line == '\r' && line[1] == '\n');
-        if (!(comment && *s->at == comment) && !(is_empty && s->csv.columns != 1))
+        if (!(comment && *s->at == comment) && !(is_empty && s->table.columns != 1))
             return true;
         char *end = memchr(s->at, '\n', (size_t)(s->end - s->at));
         s->at = end ? end + 1 : s->end;
@@ -187,7 +189,7 @@ static csv_sample_t csv_sample(const csv_scan_t *s, char delimiter)
     int count[SAMPLE];
     int64_t line[SAMPLE];
     ahead.err = NULL;
-    ahead.csv.format.delimiter = delimiter;
+    ahead.table.format.delimiter = delimiter;
     for (bool good = true; good && found.records < SAMPLE && csv_find_record(&ahead);) {
         csv_field_t field = {0};
         int fields = 0;
@@ -236,7 +238,7 @@ static csv_sample_t csv_find_delimiter(csv_scan_t *s)
 {
     csv_sample_t best = {0};
     double best_share = 0, best_numbers = -1;
-    s->csv.format.delimiter = ',';
+    s->table.format.delimiter = ',';
     for (const char *delimiter = "\t;|, "; *delimiter; delimiter++) {
         const csv_sample_t found = csv_sample(s, *delimiter);
         const double share = found.agree / fmax(1, found.records - found.lead);
@@ -247,9 +249,9 @@ static csv_sample_t csv_find_delimiter(csv_scan_t *s)
         best = found;
         best_share = share;
         best_numbers = numbers;
-        s->csv.format.delimiter = *delimiter;
+        s->table.format.delimiter = *delimiter;
     }
-    return best.columns ? best : csv_sample(s, s->csv.format.delimiter);
+    return best.columns ? best : csv_sample(s, s->table.format.delimiter);
 }
 
 static void csv_skip_lines(csv_scan_t *s, int64_t lines)
@@ -258,7 +260,7 @@ static void csv_skip_lines(csv_scan_t *s, int64_t lines)
         char *end = memchr(s->at, '\n', (size_t)(s->end - s->at));
         s->at = end ? end + 1 : s->end;
         csv_new_line(s);
-        s->csv.skipped++;
+        s->table.skipped++;
     }
 }
 
@@ -270,7 +272,7 @@ static bool csv_drop_delimiter(csv_scan_t *s, const csv_sample_t *found)
     while (end && end > s->at && (end[-1] == '\r' || is_blank(end[-1])))
         end--;
     if (!end || found->lead != 1 || found->first != found->columns + 1
-        || end[-1] != s->csv.format.delimiter)
+        || end[-1] != s->table.format.delimiter)
         return false;
     end[-1] = ' ';
     return true;
@@ -279,14 +281,14 @@ static bool csv_drop_delimiter(csv_scan_t *s, const csv_sample_t *found)
 /* Finds what the format leaves open. */
 static void csv_find_format(csv_scan_t *s)
 {
-    pl_csv_format_t *format = &s->csv.format;
+    pl_csv_format_t *format = &s->table.format;
     csv_sample_t found;
     csv_skip_lines(s, format->skip);
     if (format->comment == PL_CSV_FIND) {
         const char *first = s->at + strspn(s->at, BLANKS "\r\n");
         format->comment = first < s->end && (*first == '#' || *first == '%') ? *first : 0;
     }
-    if (s->csv.columns)
+    if (s->table.columns)
         return;                             /* a part, whose format is known */
     if (format->delimiter == PL_CSV_FIND)
         found = csv_find_delimiter(s);
@@ -314,14 +316,14 @@ static int csv_look_at_first(csv_scan_t *s, bool *names)
         int code = csv_take_field(&ahead, &field);
         if (code)
             return code;
-        if (++s->csv.columns > COLUMNS_MAX)
+        if (++s->table.columns > COLUMNS_MAX)
             return pl_fail(s->err, PL_EFORMAT, PLACE "more than %d fields",
                            PLACE_OF(s, &field), COLUMNS_MAX);
         something = something || field.length > 0;
         numbers = numbers || csv_number(s, &field, &number);
     } while (!field.last);
     *names = something && !numbers;
-    char *kind = numbers ? pl_alloc((size_t)s->csv.columns) : NULL;
+    char *kind = numbers ? pl_alloc((size_t)s->table.columns) : NULL;
     if (!kind)
         return numbers ? pl_no_memory(s->err) : PL_OK;
     enum { OTHER, WORD, ABOVE_NUMBERS };
@@ -329,7 +331,7 @@ static int csv_look_at_first(csv_scan_t *s, bool *names)
     ahead = *s;
     for (int row = 0; row < SAMPLE && csv_find_record(&ahead); row++) {
         field = (csv_field_t){0};
-        for (int k = 0; !field.last && k < s->csv.columns; k++) {
+        for (int k = 0; !field.last && k < s->table.columns; k++) {
             if (csv_take_field(&ahead, &field))
                 break;
             const bool is_number = csv_number(s, &field, &number);
@@ -341,10 +343,10 @@ static int csv_look_at_first(csv_scan_t *s, bool *names)
         if (!field.last)
             break;
     }
-    for (int k = 0; k < s->csv.columns; k++)
+    for (int k = 0; k < s->table.columns; k++)
         above += kind[k] == ABOVE_NUMBERS;
     pl_free(kind);
-    *names = 2 * above > s->csv.columns;
+    *names = 2 * above > s->table.columns;
     return PL_OK;
 }
 
@@ -365,19 +367,19 @@ static char *csv_cell(const csv_field_t *field)
 /* Makes room for one more row, at least doubling. */
 static int csv_grow(csv_scan_t *s)
 {
-    if (s->csv.rows < s->capacity)
+    if (s->table.rows < s->capacity)
         return PL_OK;
     int64_t capacity = s->capacity ? 2 * s->capacity : 16;
     size_t cells, bytes;
-    if (__builtin_mul_overflow((size_t)capacity, (size_t)s->csv.columns, &cells)
+    if (__builtin_mul_overflow((size_t)capacity, (size_t)s->table.columns, &cells)
         || __builtin_mul_overflow(cells, sizeof(char *), &bytes))
         return pl_no_memory(s->err);
-    char **cell = pl_resize(s->csv.cell, bytes);
-    s->csv.cell = cell ? cell : s->csv.cell;
-    int64_t *line = pl_resize(s->csv.line, (size_t)capacity * sizeof *line);
-    s->csv.line = line ? line : s->csv.line;
-    char **start = pl_resize(s->csv.start, (size_t)capacity * sizeof *start);
-    s->csv.start = start ? start : s->csv.start;
+    char **cell = pl_resize(s->table.cell, bytes);
+    s->table.cell = cell ? cell : s->table.cell;
+    int64_t *line = pl_resize(s->table.line, (size_t)capacity * sizeof *line);
+    s->table.line = line ? line : s->table.line;
+    char **start = pl_resize(s->table.start, (size_t)capacity * sizeof *start);
+    s->table.start = start ? start : s->table.start;
     if (!cell || !line || !start)
         return pl_fail(s->err, PL_ENOMEM, "%s: out of memory at line %lld", s->name,
                        (long long)s->line);
@@ -388,7 +390,7 @@ static int csv_grow(csv_scan_t *s)
 /* Takes the cells of a record, [columns]. */
 static int csv_take_record(csv_scan_t *s, char **cell)
 {
-    const int columns = s->csv.columns;
+    const int columns = s->table.columns;
     csv_field_t field = {0};
     for (int column = 0; column < columns; column++) {
         int code = csv_take_field(s, &field);
@@ -400,9 +402,9 @@ static int csv_take_record(csv_scan_t *s, char **cell)
                                  "before it",
                            s->name, (long long)field.line,
                            (long long)(field.column + (int64_t)field.length), column + 2,
-                           s->csv.name ? " (" : "",
-                           s->csv.name ? s->csv.name[column + 1] : "",
-                           s->csv.name ? ")" : "", columns);
+                           s->table.name ? " (" : "",
+                           s->table.name ? s->table.name[column + 1] : "",
+                           s->table.name ? ")" : "", columns);
         if (!field.last && column + 1 == columns)
             return pl_fail(s->err, PL_EFORMAT,
                            PLACE "more fields than the %d of the first line", s->name,
@@ -431,86 +433,91 @@ static int csv_take_all(csv_scan_t *s)
     if (zero)
         return pl_fail(s->err, PL_EFORMAT,
                        "%s: byte %lld is zero: the file is not a table as text", s->name,
-                       (long long)(zero - s->csv.text));
+                       (long long)(zero - s->table.text));
     while (s->end > s->at && (s->end[-1] == '\n' || s->end[-1] == '\r'))
         s->end--;                                 /* empty lines at the end, no records */
     *s->end = '\0';
     csv_find_format(s);
-    if (!csv_find_record(s) && !s->csv.columns)
+    if (!csv_find_record(s) && !s->table.columns)
         return pl_fail(s->err, PL_EFORMAT, "%s: the file is empty", s->name);
-    const pl_csv_header_t header = s->csv.format.header;
-    int code = s->csv.columns ? PL_OK : csv_look_at_first(s, &names);
+    const pl_csv_header_t header = s->table.format.header;
+    int code = s->table.columns ? PL_OK : csv_look_at_first(s, &names);
     if (!code && (header == PL_CSV_YES || (header == PL_CSV_AUTO && names))) {
-        char **name = pl_alloc_array((size_t)s->csv.columns, sizeof *name);
+        char **name = pl_alloc_array((size_t)s->table.columns, sizeof *name);
         code = name ? csv_take_record(s, name) : pl_no_memory(s->err);
-        s->csv.name = name;
+        s->table.name = name;
     }
     while (!code && csv_find_record(s)) {
         if ((code = csv_grow(s)))
             return code;
-        s->csv.line[s->csv.rows] = s->line;
-        s->csv.start[s->csv.rows] = s->at;
-        code = csv_take_record(s, s->csv.cell + s->csv.rows * s->csv.columns);
-        s->csv.rows += !code;
+        s->table.line[s->table.rows] = s->line;
+        s->table.start[s->table.rows] = s->at;
+        code = csv_take_record(s, s->table.cell + s->table.rows * s->table.columns);
+        s->table.rows += !code;
     }
     return code;
 }
 
 /* Reads text[0..size), which is the table's from now on; a zero byte follows it. */
 static int csv_read_owned(char *text, size_t size, const char *name,
-                          const pl_csv_format_t *format, pl_csv_t *csv, pl_error_t *err)
+                          const pl_csv_format_t *format, pl_table_t *table,
+                          pl_error_t *err)
 {
     csv_scan_t s = {.name = name,
                     .at = text,
                     .end = text + size,
                     .line_start = text,
                     .line = format->line ? format->line : 1,
-                    .csv = {.text = text, .format = *format, .columns = format->columns},
+                    .table = {.text = text,
+                              .format = *format,
+                              .columns = format->columns},
                     .err = err};
     int code = csv_take_all(&s);
     if (code)
-        pl_csv_release(&s.csv);
+        pl_table_release(&s.table);
     else
-        *csv = s.csv;
+        *table = s.table;
     return code;
 }
 
 int pl_csv_read(const void *data, size_t size, const char *name,
-                const pl_csv_format_t *format, pl_csv_t *csv, pl_error_t *err)
+                const pl_csv_format_t *format, pl_table_t *table, pl_error_t *err)
 {
     char *text = pl_alloc(size + 1);
     if (!text)
         return pl_no_memory(err);
     memcpy(text, data, size);
     text[size] = '\0';
-    return csv_read_owned(text, size, name, format, csv, err);
+    return csv_read_owned(text, size, name, format, table, err);
 }
 
 int pl_csv_load(const char *path, size_t limit, const pl_csv_format_t *format,
-                pl_csv_t *csv, pl_error_t *err)
+                pl_table_t *table, pl_error_t *err)
 {
     pl_file_bytes_t bytes;
     int code = pl_file_read(path, limit, &bytes, err);
     return code ? code
-                : csv_read_owned((char *)bytes.data, bytes.size, path, format, csv, err);
+                : csv_read_owned((char *)bytes.data, bytes.size, path, format, table,
+                                 err);
 }
 
-bool pl_csv_number(const pl_csv_t *csv, int64_t row, int column, double *number)
+bool pl_table_number(const pl_table_t *table, int64_t row, int column, double *number)
 {
-    const char *cell = pl_csv_cell(csv, row, column);
+    const char *cell = pl_table_cell(table, row, column);
     size_t length = strlen(cell);
     for (; is_blank(*cell); cell++)                         /* they may be in quotes */
         length--;
     while (length > 0 && is_blank(cell[length - 1]))
         length--;
-    return pl_number_in_groups(cell, length, csv->format.decimal, number);
+    return pl_number_in_groups(cell, length, table->format.decimal, number);
 }
 
-void pl_csv_place(const pl_csv_t *csv, int64_t row, int column, char place[static 48])
+void pl_table_place(const pl_table_t *table, int64_t row, int column,
+                    char place[static 48])
 {
-    const char *at = csv->start[row], *cell = pl_csv_cell(csv, row, column);
+    const char *at = table->start[row], *cell = pl_table_cell(table, row, column);
     const char *line_start = at;
-    int64_t line = csv->line[row];
+    int64_t line = table->line[row];
     if (!at)
         at = line_start = cell;
     for (; at < cell; at++)
@@ -521,12 +528,12 @@ void pl_csv_place(const pl_csv_t *csv, int64_t row, int column, char place[stati
     snprintf(place, 48, "%lld:%lld", (long long)line, (long long)(cell - line_start + 1));
 }
 
-void pl_csv_release(pl_csv_t *csv)
+void pl_table_release(pl_table_t *table)
 {
-    pl_free(csv->name);
-    pl_free(csv->line);
-    pl_free(csv->start);
-    pl_free(csv->cell);
-    pl_free(csv->text);
-    *csv = (pl_csv_t){0};
+    pl_free(table->name);
+    pl_free(table->line);
+    pl_free(table->start);
+    pl_free(table->cell);
+    pl_free(table->text);
+    *table = (pl_table_t){0};
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "formats/csv.h"
+#include "formats/table.h"
 
 typedef struct foreign {
     size_t at, size;                                        /* of the mark, in bytes */

@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "formats/csv.h"
+#include "formats/table.h"
 
 enum { DEPTH_MAX = 4, NAME_MAX_ = 200, COLUMNS_MAX = 100000, REAL_MAX = 32 };
 
@@ -18,7 +18,7 @@ typedef struct json_lines {
     int64_t before;                                         /* lines before the data */
     json_t *columns;                                        /* name: place */
     int64_t rows, scalars;
-    pl_csv_t *table;                               /* whose cells are filled  [not yet] */
+    pl_table_t *table;                             /* whose cells are filled  [not yet] */
     char *text;                                    /* the next cell */
     pl_error_t *err;
 } json_lines_t;
@@ -134,7 +134,7 @@ static int visit_lines(json_lines_t *j, const char *data, size_t size)
 }
 
 /* Reserves the table, with empty cells and the names of the columns. */
-static int reserve(const json_lines_t *j, size_t size, size_t limit, pl_csv_t *table)
+static int reserve(const json_lines_t *j, size_t size, size_t limit, pl_table_t *table)
 {
     const size_t columns = json_object_size(j->columns), rows = (size_t)j->rows;
     size_t names = 0;
@@ -171,9 +171,9 @@ static int reserve(const json_lines_t *j, size_t size, size_t limit, pl_csv_t *t
 
 /* Reads lines with the columns of a table first  [NULL: none]. */
 static int jsonl_read(const char *text, size_t size, json_lines_t j,
-                      const pl_csv_t *columns, size_t limit, pl_csv_t *csv)
+                      const pl_table_t *columns, size_t limit, pl_table_t *result)
 {
-    pl_csv_t table = {0};
+    pl_table_t table = {0};
     pl_error_t *err = j.err;
     j.columns = json_object();
     int failed = !j.columns;
@@ -194,21 +194,21 @@ static int jsonl_read(const char *text, size_t size, json_lines_t j,
     }
     json_decref(j.columns);
     if (code)
-        pl_csv_release(&table);
+        pl_table_release(&table);
     else
-        *csv = table;
+        *result = table;
     return code;
 }
 
 int pl_jsonl_read_part(const void *data, size_t size, const char *name, int64_t line,
-                       const pl_csv_t *columns, pl_csv_t *csv, pl_error_t *err)
+                       const pl_table_t *columns, pl_table_t *table, pl_error_t *err)
 {
     const json_lines_t j = {.place.name = name, .before = line - 1, .err = err};
-    return jsonl_read(data, size, j, columns, SIZE_MAX, csv);
+    return jsonl_read(data, size, j, columns, SIZE_MAX, table);
 }
 
 int pl_jsonl_read(const void *data, size_t size, const char *name, size_t limit,
-                  pl_csv_t *csv, pl_error_t *err)
+                  pl_table_t *table, pl_error_t *err)
 {
     const char *text = data;
     if (size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3)) {
@@ -216,16 +216,16 @@ int pl_jsonl_read(const void *data, size_t size, const char *name, size_t limit,
         size -= 3;
     }
     return jsonl_read(text, size, (json_lines_t){.place.name = name, .err = err}, NULL,
-                      limit, csv);
+                      limit, table);
 }
 
-int pl_jsonl_load(const char *path, size_t limit, pl_csv_t *csv, pl_error_t *err)
+int pl_jsonl_load(const char *path, size_t limit, pl_table_t *table, pl_error_t *err)
 {
     pl_file_bytes_t bytes;
     int code = pl_file_read(path, limit, &bytes, err);
     if (code)
         return code;
-    code = pl_jsonl_read(bytes.data, bytes.size, path, limit, csv, err);
+    code = pl_jsonl_read(bytes.data, bytes.size, path, limit, table, err);
     pl_file_bytes_release(&bytes);
     return code;
 }

@@ -5,7 +5,7 @@
  * "How to read floating point numbers accurately", 1990, the fast path). Nearly all
  * numbers of tables are of this kind; strtod() with a locale of its own reads the
  * rest. */
-#include "formats/csv.h"
+#include "formats/table.h"
 
 #include <locale.h>
 #include <math.h>

@@ -13,7 +13,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/symbols.h"
-#include "formats/csv.h"
+#include "formats/table.h"
 
 #define SQLITE_FILE "libsqlite3.so.0"
 
@@ -157,10 +157,10 @@ static int read_query(sqlite_scan_t *s, const char *sql, int *columns_p)
 }
 
 /* The texts that were added, as a table. */
-static int make_table(sqlite_scan_t *s, int columns, pl_csv_t *csv)
+static int make_table(sqlite_scan_t *s, int columns, pl_table_t *result)
 {
     const size_t cells = s->count - (size_t)columns, rows = cells / (size_t)columns;
-    pl_csv_t table = {.rows = (int64_t)rows,
+    pl_table_t table = {.rows = (int64_t)rows,
                       .columns = columns,
                       .cell = pl_alloc_array(cells + 1, sizeof *table.cell),
                       .line = pl_alloc_array(rows + 1, sizeof *table.line),
@@ -172,7 +172,7 @@ static int make_table(sqlite_scan_t *s, int columns, pl_csv_t *csv)
     table.format.delimiter = ',';
     table.format.decimal = '.';
     if (!table.cell || !table.line || !table.start || !table.name) {
-        pl_csv_release(&table);
+        pl_table_release(&table);
         return pl_no_memory(s->err);
     }
     for (int k = 0; k < columns; k++)
@@ -183,7 +183,7 @@ static int make_table(sqlite_scan_t *s, int columns, pl_csv_t *csv)
         table.line[row] = (int64_t)row + 1;
         table.start[row] = table.cell[row * (size_t)columns];
     }
-    *csv = table;
+    *result = table;
     return PL_OK;
 }
 
@@ -239,7 +239,7 @@ bool pl_is_sqlite(const char *path)
 }
 
 int pl_sqlite_load(const char *path, const char *table, const char *query, size_t limit,
-                   pl_csv_t *csv, pl_error_t *err)
+                   pl_table_t *cells, pl_error_t *err)
 {
     sqlite_scan_t s = {.name = path, .limit = limit, .err = err};
     char *made = NULL;
@@ -261,7 +261,7 @@ int pl_sqlite_load(const char *path, const char *table, const char *query, size_
     if (!code)
         code = read_query(&s, made ? made : query, &columns);
     if (!code)
-        code = make_table(&s, columns, csv);
+        code = make_table(&s, columns, cells);
     if (s.db)
         s.lib.close(s.db);
     if (s.lib.handle)

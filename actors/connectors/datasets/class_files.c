@@ -263,7 +263,7 @@ static int classes_add(const file_finder_t *find, json_t *places)
 
 /* Loads the table.  All its cells may be texts, so a first line that names a file is
  * no header. */
-static int table_load(const pl_file_source_t *source, pl_csv_t *table, int *file,
+static int table_load(const pl_file_source_t *source, pl_table_t *table, int *file,
                       int *label, pl_error_t *err)
 {
     pl_csv_format_t format = PL_CSV_ANY;
@@ -272,7 +272,7 @@ static int table_load(const pl_file_source_t *source, pl_csv_t *table, int *file
     for (int k = 0; !code && table->name && k < table->columns; k++)
         names_file = names_file || is_kind(source->kind, table->name[k]);
     if (names_file) {
-        pl_csv_release(table);
+        pl_table_release(table);
         format.header = PL_CSV_NO;
         code = pl_csv_load(source->path, pl_file_limit(), &format, table, err);
     }
@@ -295,7 +295,7 @@ static int table_load(const pl_file_source_t *source, pl_csv_t *table, int *file
 static int table_add(const file_finder_t *find, json_t *places)
 {
     const pl_file_source_t *source = find->source;
-    pl_csv_t table = {0};
+    pl_table_t table = {0};
     int file = -1, column = -1;
     char **names = NULL, place[48];
     int code = table_load(source, &table, &file, &column, find->err);
@@ -305,19 +305,19 @@ static int table_add(const file_finder_t *find, json_t *places)
     if (finds && !(names = pl_alloc_array((size_t)table.rows + 1, sizeof *names)))
         code = pl_no_memory(find->err);
     for (int64_t row = 0; !code && finds && row < table.rows; row++)
-        names[row] = (char *)pl_csv_cell(&table, row, column);
+        names[row] = (char *)pl_table_cell(&table, row, column);
     if (!code && finds && table.rows)
         qsort(names, (size_t)table.rows, sizeof *names, by_name);
     for (int64_t row = 0; !code && finds && row < table.rows; row++)
         if (*names[row] && class_number(find->list, places, names[row], false) == -2)
             code = pl_no_memory(find->err);
     for (int64_t row = 0; !code && row < table.rows; row++) {
-        const char *cell = pl_csv_cell(&table, row, file);
-        const char *class = column < 0 ? "" : pl_csv_cell(&table, row, column);
+        const char *cell = pl_table_cell(&table, row, file);
+        const char *class = column < 0 ? "" : pl_table_cell(&table, row, column);
         const int64_t label = source->without_classes
                                   ? -1
                                   : class_number(find->list, places, class, true);
-        pl_csv_place(&table, row, *cell ? column < 0 ? 0 : column : file, place);
+        pl_table_place(&table, row, *cell ? column < 0 ? 0 : column : file, place);
         if (!*cell)
             code = pl_fail(find->err, PL_EFORMAT, "%s:%s: the path of the %s is missing",
                            source->path, place, source->kind->what);
@@ -333,7 +333,7 @@ static int table_add(const file_finder_t *find, json_t *places)
                             label, find->err);
     }
     pl_free(names);
-    pl_csv_release(&table);
+    pl_table_release(&table);
     return code;
 }
 

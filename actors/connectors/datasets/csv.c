@@ -108,15 +108,15 @@ static const pl_option_t csv_options[] = {
  * to predict stays: its answer has its place. */
 static void csv_drop_rows(csv_dataset_t *csv)
 {
-    pl_csv_t *table = &csv->table;
+    pl_table_t *table = &csv->table;
     const int columns = table->columns;
     int64_t kept = 0;
     for (int64_t row = 0; row < table->rows; row++) {
         bool lacks = csv->missing != MISSING_ERROR && csv->column >= 0
-                     && !*pl_csv_cell(table, row, csv->column);
+                     && !*pl_table_cell(table, row, csv->column);
         for (int k = 0; csv->missing == MISSING_DROP && k < csv->sources && !lacks; k++)
             lacks = csv->recipe[k].kind != KIND_TEXT
-                    && !*pl_csv_cell(table, row, csv->from[k]);
+                    && !*pl_table_cell(table, row, csv->from[k]);
         if (lacks && csv->stage != PL_PREDICT)
             continue;
         if (kept < row) {
@@ -329,7 +329,7 @@ int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
     if (!code && !(found.data_info = csv_data_info(csv, err)))
         code = PL_ENOMEM;
     pl_data_split_release(&split);
-    pl_csv_release(&csv->table);
+    pl_table_release(&csv->table);
     json_decref(csv->places);
     csv->places = NULL;
     json_decref(data_info);

@@ -38,8 +38,8 @@ int csv_wrong_cell(const csv_dataset_t *csv, int64_t row, int column, const char
                    pl_error_t *err)
 {
     char place[48], text[80];
-    const char *cell = pl_csv_cell(&csv->table, row, column);
-    pl_csv_place(&csv->table, row, column, place);
+    const char *cell = pl_table_cell(&csv->table, row, column);
+    pl_table_place(&csv->table, row, column, place);
     return pl_fail(err, PL_EFORMAT, "%s:%s: field %s: \"%.32s\" is not %s%s", csv->path,
                    place, csv_column_text(csv, column, text), cell, what,
                    !pl_utf8_ok(cell, strlen(cell)) ? ": " CSV_CONVERT
@@ -50,7 +50,7 @@ int csv_wrong_cell(const csv_dataset_t *csv, int64_t row, int column, const char
 
 /* ---- Uses of columns, by position ---- */
 
-int csv_column(const pl_csv_t *table, const char *text, size_t length)
+int csv_column(const pl_table_t *table, const char *text, size_t length)
 {
     char *end;
     for (; length > 0 && *text == ' '; text++)
@@ -140,7 +140,7 @@ static int csv_mark(csv_dataset_t *csv, const char *option, const char *text, in
  * unless the option "features" lists them. */
 static int csv_use_by_position(csv_dataset_t *csv, pl_error_t *err)
 {
-    const pl_csv_t *table = &csv->table;
+    const pl_table_t *table = &csv->table;
     csv->column = csv->target == TARGET_NONE ? -1
                   : csv->label < 0           ? table->columns - 1
                                              : (int)csv->label;
@@ -347,13 +347,13 @@ int csv_number_groups(csv_dataset_t *csv, pl_error_t *err)
     csv->group = pl_alloc_array((size_t)csv->rows + 1, sizeof *csv->group);
     failed = failed || !csv->group;
     for (int64_t row = 0; row < csv->rows && !failed && !code; row++) {
-        const char *cell = pl_csv_cell(&csv->table, row, column);
+        const char *cell = pl_table_cell(&csv->table, row, column);
         const json_t *known = json_object_get(numbers, cell);
         const json_int_t next = (json_int_t)json_object_size(numbers);
         csv->group[row] = known ? json_integer_value(known) : next;
         if (!known)
             failed = json_object_set_new_nocheck(numbers, cell, json_integer(next));
-        pl_csv_place(&csv->table, row, column, place);
+        pl_table_place(&csv->table, row, column, place);
         if (!*cell)
             code = pl_fail(err, PL_EFORMAT,
                            "%s:%s: field %s is empty, but \"groups\" names it: each row "

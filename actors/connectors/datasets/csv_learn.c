@@ -33,9 +33,9 @@ int csv_kinds_count(const csv_dataset_t *csv, int column, csv_kinds_t *kinds)
     kinds->words = kinds->words ? kinds->words : json_object();
     int failed = !kinds->counts || !kinds->words;
     for (int64_t row = 0; row < csv->table.rows && !failed; row++) {
-        const char *cell = pl_csv_cell(&csv->table, row, column);
+        const char *cell = pl_table_cell(&csv->table, row, column);
         double number;
-        const bool is_number = pl_csv_number(&csv->table, row, column, &number);
+        const bool is_number = pl_table_number(&csv->table, row, column, &number);
         kinds->filled += *cell != '\0';
         kinds->numbers += is_number;
         if (!*cell)
@@ -101,13 +101,13 @@ int csv_read_numbers(const csv_dataset_t *csv, int k, double *value, pl_error_t 
     const csv_recipe_t *recipe = &csv->recipe[k];
     const int column = csv->from[k];
     for (int64_t row = 0; row < csv->rows; row++) {
-        const char *cell = pl_csv_cell(&csv->table, row, column);
+        const char *cell = pl_table_cell(&csv->table, row, column);
         value[row] = NAN;
         if (*cell && recipe->kind == KIND_DATE
             && !pl_date(cell, recipe->order, &value[row]))
             return csv_wrong_cell(csv, row, column, "a date like the others", err);
         if (*cell && recipe->kind == KIND_NUMBER
-            && !pl_csv_number(&csv->table, row, column, &value[row]))
+            && !pl_table_number(&csv->table, row, column, &value[row]))
             return csv_wrong_cell(csv, row, column, "a finite number", err);
     }
     if (csv->window && csv->missing != MISSING_ERROR)
@@ -227,7 +227,7 @@ int csv_count_values(const csv_dataset_t *csv, const pl_data_split_t *split, int
                      json_t *counts, pl_error_t *err)
 {
     for (int64_t row = 0; row < csv->rows; row++) {
-        const char *cell = pl_csv_cell(&csv->table, row, csv->from[k]);
+        const char *cell = pl_table_cell(&csv->table, row, csv->from[k]);
         if (pl_data_split_holds(split, csv->base + row) || (!*cell && empty_is_none(csv)))
             continue;
         if (!pl_utf8_ok(cell, strlen(cell)))

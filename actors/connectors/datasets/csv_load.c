@@ -76,15 +76,15 @@ bool csv_is_json_lines(const char *path)
 
 /* Whether a text of the first line, which was taken as names, occurs again below it, in a
  * table without numbers: then it is a row. */
-static bool names_recur(const pl_csv_t *table)
+static bool names_recur(const pl_table_t *table)
 {
     bool recurs = false;
     double number;
     for (int64_t row = 0; row < table->rows; row++)
         for (int k = 0; k < table->columns; k++) {
-            if (pl_csv_number(table, row, k, &number))
+            if (pl_table_number(table, row, k, &number))
                 return false;
-            recurs |= !strcmp(pl_csv_cell(table, row, k), table->name[k]);
+            recurs |= !strcmp(pl_table_cell(table, row, k), table->name[k]);
         }
     return recurs;
 }
@@ -99,12 +99,12 @@ static int csv_read_text(csv_dataset_t *csv, const pl_csv_format_t *format,
 }
 
 /* A row of numbers that are years, each later than the one before by the same. */
-static bool is_years(const pl_csv_t *table, int64_t row)
+static bool is_years(const pl_table_t *table, int64_t row)
 {
     double year, last = 0, step = 0;
     int years = 0;
     for (int k = 0; k < table->columns; k++) {
-        if (!pl_csv_number(table, row, k, &year))
+        if (!pl_table_number(table, row, k, &year))
             continue;
         if (year != floor(year) || year < 1000 || year > 2999 || (years && year <= last)
             || (years++ > 1 && year - last != step))
@@ -116,7 +116,7 @@ static bool is_years(const pl_csv_t *table, int64_t row)
 }
 
 /* The first row has the names of columns: years, as no other row has. */
-static bool has_years_as_names(const pl_csv_t *table)
+static bool has_years_as_names(const pl_table_t *table)
 {
     bool has = table->rows > 1 && is_years(table, 0);
     for (int64_t row = 1; row < table->rows && has; row++)
@@ -173,7 +173,7 @@ static int folder_load(csv_dataset_t *csv, pl_error_t *err)
     size_t capacity = 0;
     int64_t *at = opened ? pl_alloc_array((size_t)(rows + classes) + 1, sizeof *at)
                          : NULL;
-    pl_csv_t table = {.rows = rows, .columns = columns, .format = PL_CSV_ANY};
+    pl_table_t table = {.rows = rows, .columns = columns, .format = PL_CSV_ANY};
     if (opened) {
         const size_t cells = (size_t)rows * (size_t)columns + 1;
         table.cell = pl_alloc_array(cells, sizeof *table.cell);
@@ -215,7 +215,7 @@ static int folder_load(csv_dataset_t *csv, pl_error_t *err)
         table.name[1] = table.text + sizeof "text";
         csv->table = table;
     } else {
-        pl_csv_release(&table);
+        pl_table_release(&table);
     }
     pl_class_files_close(&files);
     pl_free(at);
@@ -255,13 +255,13 @@ int csv_load(csv_dataset_t *csv, pl_error_t *err)
                          "below; \"header\": \"yes\" makes it the names of the columns"
                        : "the first line has the names of the columns, because its "
                          "numbers are years; \"header\": \"no\" makes it a row");
-        pl_csv_release(&csv->table);
+        pl_table_release(&csv->table);
         format.header = recurs ? PL_CSV_NO : PL_CSV_YES;
         code = csv_read_text(csv, &format, err);
     }
     if (code)
         return code;
-    const pl_csv_t *table = &csv->table;
+    const pl_table_t *table = &csv->table;
     if (table->skipped && csv->skip_lines < 0)
         csv_log(csv, PL_LOG_INFO,
                 "the first %lld line%s not part of the table; \"skip_lines\": 0 makes "

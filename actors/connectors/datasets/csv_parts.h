@@ -8,8 +8,8 @@
 #include "actors/connectors/datasets/datasets.h"
 #include "actors/connectors/sampler.h"
 #include "base/log.h"
-#include "formats/csv.h"
 #include "formats/date.h"
+#include "formats/table.h"
 
 /* Keys in the data info: the names of each field's columns, {"x": ["a", "b"], "y":
  * ["c"]}; the recipes of the columns of "x"; the names of classes. */
@@ -113,7 +113,7 @@ typedef struct csv_labels {
 typedef struct csv_part {
     const char *text;
     size_t size;
-    const pl_csv_t *head;                  /* its format and its columns  [the part is the
+    const pl_table_t *head;                /* its format and its columns  [the part is the
                                               beginning, which shows them] */
     bool is_json;
     int64_t line;                                 /* of the file, where the part begins */
@@ -149,7 +149,7 @@ typedef struct csv_dataset {
     int64_t base;                                           /* row of the first one */
     const csv_kinds_t *kinds;                               /* [sources], counted before
                                                                [found here] */
-    pl_csv_t table;                                         /* while it is opened */
+    pl_table_t table;                                         /* while it is opened */
     int64_t rows;
     csv_target_t kind;
     int column;                                             /* of the target; -1: none */
@@ -196,7 +196,7 @@ int csv_load(csv_dataset_t *csv, pl_error_t *err);
 int csv_number_groups(csv_dataset_t *csv, pl_error_t *err);
 
 /* A column by its name, or its number from 0, in text[0..length); -1: there is none. */
-int csv_column(const pl_csv_t *table, const char *text, size_t length);
+int csv_column(const pl_table_t *table, const char *text, size_t length);
 
 /* "3 (petal_width)", or "3" without a header. */
 const char *csv_column_text(const csv_dataset_t *csv, int column, char text[static 80]);
@@ -340,7 +340,7 @@ typedef struct table_scan {
     const char *path;
     int fd;
     bool is_json;
-    const pl_csv_t *head;                                   /* columns and format */
+    const pl_table_t *head;                                   /* columns and format */
     char *text;                                             /* to be freed  [none] */
     size_t size, capacity, from;                            /* from: the next part */
     uint64_t at;                                            /* of text in the file */

@@ -227,7 +227,7 @@ static void fill_category(csv_dataset_t *csv, int k, int at, int index, int64_t 
     const int values = (int)json_object_size(recipe->values);
     int64_t unknown = 0;
     for (int64_t row = 0; row < csv->rows; row++) {
-        const char *cell = pl_csv_cell(&csv->table, row, csv->from[k]);
+        const char *cell = pl_table_cell(&csv->table, row, csv->from[k]);
         const json_t *known = json_object_get(recipe->values, cell);
         const int place = !*cell && recipe->frequent >= 0 ? recipe->frequent
                           : known                         ? (int)json_integer_value(known)
@@ -260,9 +260,9 @@ int csv_refuse_empty(const csv_dataset_t *csv, int k, pl_error_t *err)
         return PL_OK;
     for (int64_t row = 0; row < csv->rows; row++) {
         char place[48], text[80];
-        if (*pl_csv_cell(&csv->table, row, csv->from[k]))
+        if (*pl_table_cell(&csv->table, row, csv->from[k]))
             continue;
-        pl_csv_place(&csv->table, row, csv->from[k], place);
+        pl_table_place(&csv->table, row, csv->from[k], place);
         return pl_fail(err, PL_EFORMAT, "%s:%s: field %s of %d is missing%s", csv->path,
                        place, csv_column_text(csv, csv->from[k], text),
                        csv->table.columns,

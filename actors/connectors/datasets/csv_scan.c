@@ -100,7 +100,7 @@ int csv_scan_next(table_scan_t *scan, csv_part_t *part, pl_error_t *err)
 int csv_part_load(csv_dataset_t *csv, pl_error_t *err)
 {
     const csv_part_t *part = csv->part;
-    const pl_csv_t *head = part->head;
+    const pl_table_t *head = part->head;
     pl_csv_format_t format = head->format;
     format.header = PL_CSV_NO;
     format.skip = 0;

@@ -43,7 +43,7 @@ struct csv_stream {
     csv_dataset_t fresh;                                    /* options alone */
     int fd;
     bool is_json;
-    pl_csv_t head;                                          /* without rows */
+    pl_table_t head;                                          /* without rows */
     char *data_info;
     uint64_t from, bytes;                        /* where the rows begin; of the file */
     int64_t line, rows;
@@ -96,7 +96,7 @@ static int stream_pass(csv_dataset_t *csv, const char *purpose, visit_t visit,
         if (code || !part.size)
             break;
         one.part = &part;
-        one.table = (pl_csv_t){0};
+        one.table = (pl_table_t){0};
         one.y = NULL;
         one.base = row;
         code = csv_part_load(&one, err);
@@ -106,12 +106,12 @@ static int stream_pass(csv_dataset_t *csv, const char *purpose, visit_t visit,
             code = visit(&one, context, err);
         pl_free(one.y);
         if (!code && one.table.columns > stream->head.columns) {
-            pl_csv_release(&stream->head);      /* JSON: further fields are new columns */
+            pl_table_release(&stream->head);    /* JSON: further fields are new columns */
             stream->head = one.table;
             stream->head.rows = 0;
             csv->table = stream->head;
         } else {
-            pl_csv_release(&one.table);
+            pl_table_release(&one.table);
         }
     }
     if (lists)
@@ -521,7 +521,7 @@ int csv_stream_open(csv_dataset_t *csv, const pl_data_request_t *request,
     }
     if (!code && stream->rows == 0)
         code = pl_fail(err, PL_EFORMAT, "%s: there are no rows", csv->path);
-    csv->table = (pl_csv_t){0};                             /* the head is the stream's */
+    csv->table = (pl_table_t){0};                           /* the head is the stream's */
     json_decref(csv->places);
     csv->places = NULL;
     return code ? code : stream_describe(stream, info, err);
@@ -536,7 +536,7 @@ void csv_stream_close(csv_stream_t *stream)
             csv_close(&stream->kept[k].rows);
     pl_free(stream->kept);
     pl_free(stream->place);
-    pl_csv_release(&stream->head);
+    pl_table_release(&stream->head);
     if (stream->fd >= 0)
         close(stream->fd);
     pl_text_free(stream->data_info);

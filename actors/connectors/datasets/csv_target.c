@@ -45,8 +45,8 @@ static int compare_names(const void *a, const void *b)
 static const char *name_of(const csv_dataset_t *csv, int64_t row, char text[static 40])
 {
     double number;
-    if (!pl_csv_number(&csv->table, row, csv->column, &number))
-        return pl_csv_cell(&csv->table, row, csv->column);
+    if (!pl_table_number(&csv->table, row, csv->column, &number))
+        return pl_table_cell(&csv->table, row, csv->column);
     snprintf(text, 40, "%.17g", number);
     return text;
 }
@@ -211,12 +211,12 @@ int csv_labels_count(csv_dataset_t *csv, csv_labels_t *labels, pl_error_t *err)
         return pl_no_memory(err);
     for (int64_t row = 0; row < csv->table.rows; row++) {
         csv->y[row] = NAN;
-        if (!*pl_csv_cell(&csv->table, row, csv->column)) {
+        if (!*pl_table_cell(&csv->table, row, csv->column)) {
             if (csv->stage == PL_PREDICT) {
                 labels->is_empty = true;
                 return PL_OK;
             }
-            pl_csv_place(&csv->table, row, csv->column, place);
+            pl_table_place(&csv->table, row, csv->column, place);
             return pl_fail(err, PL_EFORMAT,
                            "%s:%s: field %s of %d is missing: it is the target%s",
                            csv->path, place, csv_column_text(csv, csv->column, text),
@@ -224,7 +224,7 @@ int csv_labels_count(csv_dataset_t *csv, csv_labels_t *labels, pl_error_t *err)
                            csv->part ? "; remove such rows from a table that is streamed"
                                      : "; \"missing\": \"drop\" leaves such rows out");
         }
-        if (!pl_csv_number(&csv->table, row, csv->column, &csv->y[row])
+        if (!pl_table_number(&csv->table, row, csv->column, &csv->y[row])
             && !labels->words++)
             csv_wrong_cell(csv, row, csv->column, "a finite number", &labels->word);
         if (label_count(csv, labels, csv->y[row])) {
@@ -411,13 +411,13 @@ int csv_several_targets(csv_dataset_t *csv, int k, pl_stage_t stage, bool *are_s
 bool csv_answer(const csv_dataset_t *csv, int64_t row, int column, double *value)
 {
     static const char *const words[] = {"no", "yes", "false", "true"};
-    const char *cell = pl_csv_cell(&csv->table, row, column);
+    const char *cell = pl_table_cell(&csv->table, row, column);
     for (int k = 0; csv->are_several && k < 4; k++)
         if (!strcasecmp(cell, words[k])) {
             *value = k % 2;
             return true;
         }
-    return pl_csv_number(&csv->table, row, column, value);
+    return pl_table_number(&csv->table, row, column, value);
 }
 
 int csv_several_decide(csv_dataset_t *csv, const pl_data_split_t *split,

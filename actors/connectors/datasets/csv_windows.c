@@ -97,11 +97,11 @@ static int time_check(const csv_dataset_t *csv, pl_error_t *err)
                        csv->path, csv->time);
     const int code = csv_find_kind(csv, column, &recipe, err);
     for (int64_t row = 0; row < csv->rows && !code; row++) {
-        const char *cell = pl_csv_cell(&csv->table, row, column);
+        const char *cell = pl_table_cell(&csv->table, row, column);
         const bool is_time = recipe.kind == KIND_DATE
                                  ? pl_date(cell, recipe.order, &time)
-                                 : pl_csv_number(&csv->table, row, column, &time);
-        pl_csv_place(&csv->table, row, column, place);
+                                 : pl_table_number(&csv->table, row, column, &time);
+        pl_table_place(&csv->table, row, column, place);
         if (!is_time || time <= last)
             return pl_fail(err, PL_EFORMAT,
                            "%s:%s: field %s: \"%.32s\" is %s: windows need rows in the "
@@ -147,13 +147,13 @@ static int targets_read(csv_dataset_t *csv, pl_error_t *err)
     for (int k = 0; k < width && !code; k++) {
         const int column = csv->target_column[k];
         for (int64_t row = 0; row < csv->rows && !code; row++) {
-            const char *cell = pl_csv_cell(&csv->table, row, column);
+            const char *cell = pl_table_cell(&csv->table, row, column);
             value[row] = NAN;
-            if ((pl_csv_number(&csv->table, row, column, &value[row])
+            if ((pl_table_number(&csv->table, row, column, &value[row])
                  && isfinite((float)value[row]))
                 || (!*cell && fills))
                 continue;
-            pl_csv_place(&csv->table, row, column, place);
+            pl_table_place(&csv->table, row, column, place);
             code = pl_fail(err, PL_EFORMAT,
                            "%s:%s: field %s: \"%.32s\" is not a finite number, but it is "
                            "to be predicted%s",

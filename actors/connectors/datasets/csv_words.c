@@ -103,7 +103,7 @@ int csv_learn_words(const csv_dataset_t *csv, const pl_data_split_t *split, int 
     int code = counts && terms ? PL_OK : PL_ENOMEM;
     int64_t rows = 0;
     for (int64_t row = 0; row < csv->rows && !code; row++) {
-        const char *cell = pl_csv_cell(&csv->table, row, csv->from[k]), *term;
+        const char *cell = pl_table_cell(&csv->table, row, csv->from[k]), *term;
         if (pl_data_split_holds(split, row))
             continue;
         if (!pl_utf8_ok(cell, strlen(cell))) {
@@ -133,7 +133,7 @@ int csv_fill_words(csv_dataset_t *csv, int k, int at, pl_error_t *err)
         float *x = csv->x + row * csv->features + at;
         const char *term;
         double squares = 0;
-        code = count_terms(terms, pl_csv_cell(&csv->table, row, csv->from[k]));
+        code = count_terms(terms, pl_table_cell(&csv->table, row, csv->from[k]));
         json_object_foreach(code ? NULL : terms, term, count) {
             const json_t *place = json_object_get(recipe->values, term);
             if (!place)

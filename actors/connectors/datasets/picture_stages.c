@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/random.h"
-#include "formats/csv.h"
+#include "formats/table.h"
 
 typedef enum stage_kind {
     STAGE_RESIZE,

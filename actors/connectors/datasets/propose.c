@@ -95,7 +95,7 @@ void propose_training(proposal_t *p, int64_t samples, bool stops)
 
 static void propose_target(proposal_t *p, bool classes)
 {
-    const pl_csv_t *table = &p->csv.table;
+    const pl_table_t *table = &p->csv.table;
     const table_column_t *target = &p->column[p->target];
     char text[24];
     if (table->name)
@@ -118,7 +118,7 @@ static void propose_target(proposal_t *p, bool classes)
 /* How the file has rows, and whether names are above them. */
 static void propose_format(proposal_t *p)
 {
-    const pl_csv_t *table = &p->csv.table;
+    const pl_table_t *table = &p->csv.table;
     const char delimiter[] = {table->format.delimiter, '\0'};
     propose_set(p, "data.name", json_string("csv"));
     propose_set(p, "data.path", json_string(p->csv.path));
@@ -160,7 +160,7 @@ static void propose_format(proposal_t *p)
 /* Cells without a value, and columns of texts. */
 static void propose_cells(proposal_t *p)
 {
-    const pl_csv_t *table = &p->csv.table;
+    const pl_table_t *table = &p->csv.table;
     int64_t empty = 0;
     int with_empty = 0, categories = 0, texts = 0;
     char first[100] = "", text[24];
@@ -200,7 +200,7 @@ static void propose_cells(proposal_t *p)
 
 static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
 {
-    const pl_csv_t *table = &p->csv.table;
+    const pl_table_t *table = &p->csv.table;
     int code = csv_load(&p->csv, err);
     if (!code && table->rows < 2)
         code = pl_fail(err, PL_EFORMAT,
@@ -395,7 +395,7 @@ char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
         p.csv.from_table = part ? part : "";
         code = propose_table(&p, target, err);
     }
-    pl_csv_release(&p.csv.table);
+    pl_table_release(&p.csv.table);
     pl_free(p.column);
     pl_text_free(p.missing);
     pl_text_free(file);

@@ -26,7 +26,7 @@
 
 static int look_at(proposal_t *p, int column, pl_error_t *err)
 {
-    const pl_csv_t *table = &p->csv.table;
+    const pl_table_t *table = &p->csv.table;
     csv_recipe_t recipe = {0};
     table_column_t *c = &p->column[column];
     double number = NAN, last = NAN, step = 0;
@@ -45,8 +45,8 @@ static int look_at(proposal_t *p, int column, pl_error_t *err)
                           .unused = c->unused,
                           .odd = c->odd};
     for (int64_t row = 0; row < table->rows; row++) {
-        const char *cell = pl_csv_cell(table, row, column);
-        const bool is_number = pl_csv_number(table, row, column, &number);
+        const char *cell = pl_table_cell(table, row, column);
+        const bool is_number = pl_table_number(table, row, column, &number);
         c->whole = c->whole && (!*cell || (is_number && number == floor(number)));
         c->counts = c->counts && is_number && (row == 0 || number == last + 1);
         const bool is_time = is_number
@@ -78,15 +78,15 @@ static int look_at(proposal_t *p, int column, pl_error_t *err)
 #define ODD_LENGTH 30
 
 /* A number is too large if float32 does not have it. */
-static bool is_odd(const pl_csv_t *table, const table_column_t *c, int64_t row,
+static bool is_odd(const pl_table_t *table, const table_column_t *c, int64_t row,
                    int column)
 {
-    const char *cell = pl_csv_cell(table, row, column);
+    const char *cell = pl_table_cell(table, row, column);
     double number;
     if (!*cell || (c->kind != KIND_NUMBER && c->kind != KIND_DATE))
         return false;
     return c->kind == KIND_DATE ? !pl_date(cell, c->order, &number)
-                                : !pl_csv_number(table, row, column, &number)
+                                : !pl_table_number(table, row, column, &number)
                                       || fabs(number) > FLT_MAX;
 }
 
@@ -94,7 +94,7 @@ static bool is_odd(const pl_csv_t *table, const table_column_t *c, int64_t row,
  * of missing cells.  *found: there are some. */
 static int find_odd(proposal_t *p, bool *found, pl_error_t *err)
 {
-    const pl_csv_t *table = &p->csv.table;
+    const pl_table_t *table = &p->csv.table;
     *found = false;
     for (int k = 0; k < table->columns; k++) {
         table_column_t *c = &p->column[k];
@@ -102,7 +102,7 @@ static int find_odd(proposal_t *p, bool *found, pl_error_t *err)
         int64_t line = 0, count = 0;
         char text[24];
         for (int64_t row = 0; row < table->rows && !c->unused; row++) {
-            const char *cell = pl_csv_cell(table, row, k);
+            const char *cell = pl_table_cell(table, row, k);
             if (!is_odd(table, c, row, k))
                 continue;
             line = count++ ? line : table->line[row];
@@ -151,7 +151,7 @@ static int missing_extend(proposal_t *p, pl_error_t *err)
 /* Names and classes are texts of the run file and of the weights, which are UTF-8. */
 static int check_texts(const proposal_t *p, pl_error_t *err)
 {
-    const pl_csv_t *table = &p->csv.table;
+    const pl_table_t *table = &p->csv.table;
     for (int k = 0; k < table->columns && table->name; k++)
         if (!pl_utf8_ok(table->name[k], strlen(table->name[k])))
             return pl_fail(err, PL_EFORMAT,
@@ -159,7 +159,7 @@ static int check_texts(const proposal_t *p, pl_error_t *err)
                            p->csv.path, k + 1);
     for (int64_t row = 0; row < table->rows; row++)
         for (int k = 0; k < table->columns; k++) {
-            const char *cell = pl_csv_cell(table, row, k);
+            const char *cell = pl_table_cell(table, row, k);
             if (!pl_utf8_ok(cell, strlen(cell)))
                 return csv_wrong_cell(&p->csv, row, k, "UTF-8", err);
         }
@@ -168,7 +168,7 @@ static int check_texts(const proposal_t *p, pl_error_t *err)
 
 int propose_columns(proposal_t *p, pl_error_t *err)
 {
-    const pl_csv_t *table = &p->csv.table;
+    const pl_table_t *table = &p->csv.table;
     bool again = true;
     int code = check_texts(p, err);
     p->column = code ? NULL : pl_alloc_array((size_t)table->columns, sizeof *p->column);
@@ -210,7 +210,7 @@ int propose_find_target(proposal_t *p, const char *wanted, pl_error_t *err)
                                         "medhouseval",   "medv",
                                         "mpg",           "type",
                                         "category",      "spam"};
-    const pl_csv_t *table = &p->csv.table;
+    const pl_table_t *table = &p->csv.table;
     const char *key = table->name ? "data.fields" : "data.label";
     char text[24];
     for (int k = 0; wanted && k < table->columns; k++) {
@@ -265,15 +265,15 @@ int propose_find_target(proposal_t *p, const char *wanted, pl_error_t *err)
  * the target in other words. */
 static bool tells_target(const proposal_t *p, int column)
 {
-    const pl_csv_t *table = &p->csv.table;
+    const pl_table_t *table = &p->csv.table;
     const table_column_t *c = &p->column[column], *target = &p->column[p->target];
     json_t *beside = c->distinct == target->distinct && table->rows >= 50 ? json_object()
                                                                           : NULL;
     bool tells = beside;
     for (int64_t row = 0; row < table->rows && tells; row++) {
-        const char *cell = pl_csv_cell(table, row, column);
+        const char *cell = pl_table_cell(table, row, column);
         const json_t *known = json_object_get(beside, cell);
-        const char *value = pl_csv_cell(table, row, p->target);
+        const char *value = pl_table_cell(table, row, p->target);
         if (known)
             tells = !strcmp(json_string_value(known), value);
         else
@@ -301,7 +301,7 @@ static bool has_texts_alone(const proposal_t *p)
 
 int propose_find_unused(proposal_t *p, bool classes, pl_error_t *err)
 {
-    const pl_csv_t *table = &p->csv.table;
+    const pl_table_t *table = &p->csv.table;
     const bool texts_alone = has_texts_alone(p);
     char list[1000] = "", text[24], why_first[160] = "there is no other column";
     int features = 0;

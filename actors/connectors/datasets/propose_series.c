@@ -28,7 +28,7 @@ static bool tells_time(const char *name, const table_column_t *c)
 
 int propose_find_time(const proposal_t *p)
 {
-    const pl_csv_t *table = &p->csv.table;
+    const pl_table_t *table = &p->csv.table;
     int time = -1;
     char text[24];
     if (table->rows < ROWS_MIN || table->columns > VALUES_MAX + 1)
@@ -44,7 +44,7 @@ int propose_find_time(const proposal_t *p)
 
 void propose_series(proposal_t *p, int time)
 {
-    const pl_csv_t *table = &p->csv.table;
+    const pl_table_t *table = &p->csv.table;
     const int64_t part = table->rows / 12, window = part < 4 ? 4 : part > 48 ? 48 : part;
     const bool lacks = p->column[p->target].filled < table->rows;
     const bool is_small = table->rows < 1000;

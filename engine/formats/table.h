@@ -1,9 +1,7 @@
-/* csv.h - tables as text: comma-separated values (RFC 4180) and their relatives
- *
- * Fields may be quoted, lines end with LF or CRLF, the first record may hold names.  What
- * a format leaves open is found from the beginning of the file. */
-#ifndef PL_FORMATS_CSV_H
-#define PL_FORMATS_CSV_H
+/* table.h - tables of cells, from comma-separated values (csv.c), JSON Lines (jsonl.c)
+ * and SQLite (sqlite.c) */
+#ifndef PL_FORMATS_TABLE_H
+#define PL_FORMATS_TABLE_H
 
 #include <jansson.h>
 
@@ -20,7 +18,8 @@ typedef enum pl_csv_header {
 
 #define PL_CSV_FIND '\1'
 
-/* How a table is written. */
+/* How comma-separated values (RFC 4180) and their relatives are written.  Fields may be
+ * quoted, and lines end with LF or CRLF. */
 typedef struct pl_csv_format {
     pl_csv_header_t header;
     char delimiter;                       /* ' ': one or several blanks or tabs
@@ -38,7 +37,7 @@ typedef struct pl_csv_format {
 #define PL_CSV_ANY \
     ((pl_csv_format_t){PL_CSV_AUTO, PL_CSV_FIND, PL_CSV_FIND, PL_CSV_FIND, -1, 0, 0})
 
-typedef struct pl_csv {
+typedef struct pl_table {
     int64_t rows;
     int columns;
     char **cell;                     /* [rows, columns] without quotes, and without blanks
@@ -50,21 +49,38 @@ typedef struct pl_csv {
     pl_csv_format_t format;          /* with what was found */
     int64_t skipped;                 /* lines before the table */
     char *text;                      /* cells and names are there */
-} pl_csv_t;
+} pl_table_t;
 
-static inline const char *pl_csv_cell(const pl_csv_t *csv, int64_t row, int column)
+void pl_table_release(pl_table_t *table);
+
+static inline const char *pl_table_cell(const pl_table_t *table, int64_t row, int column)
 {
-    return csv->cell[row * csv->columns + column];
+    return table->cell[row * table->columns + column];
 }
+
+/* The finite number in a cell, by pl_number_in_groups(); false if it is none. */
+bool pl_table_number(const pl_table_t *table, int64_t row, int column, double *number);
+
+/* "LINE:COLUMN" of a cell in its file, for errors. */
+void pl_table_place(const pl_table_t *table, int64_t row, int column,
+                    char place[static 48]);
+
+/* ---- Comma-separated values ---- */
 
 /* Reads a table in memory; errors begin with name:line:column, column counting bytes from
  * 1. */
 int pl_csv_read(const void *data, size_t size, const char *name,
-                const pl_csv_format_t *format, pl_csv_t *csv, pl_error_t *err);
+                const pl_csv_format_t *format, pl_table_t *table, pl_error_t *err);
 
 /* The same of a file, plain or compressed. */
 int pl_csv_load(const char *path, size_t limit, const pl_csv_format_t *format,
-                pl_csv_t *csv, pl_error_t *err);
+                pl_table_t *table, pl_error_t *err);
+
+/* Refuses data of a known format that is no table: foreign.c.  data: bytes and a zero
+ * behind them; name: of the file.  PL_EFORMAT names the format and what to do. */
+int pl_foreign_refuse(const char *data, size_t size, const char *name, pl_error_t *err);
+
+/* ---- JSON Lines ---- */
 
 /* A place in JSON Lines: the caller sets name, at and end. */
 typedef struct pl_jsonl {
@@ -74,24 +90,26 @@ typedef struct pl_jsonl {
 } pl_jsonl_t;
 
 /* The object of the next line that is not empty, a new reference; NULL with PL_OK: the
- * end.  PL_EFORMAT names file and line.  jsonl.c */
+ * end.  PL_EFORMAT names file and line. */
 int pl_jsonl_next(pl_jsonl_t *lines, json_t **object, pl_error_t *err);
 
-/* Reads JSON Lines, an object for each row; the columns are all fields, in the order in
- * which they come.  A field that a line lacks, and null, are empty cells, and all cells
- * together have at most `limit` bytes.  Errors begin with name:line.  jsonl.c */
+/* Reads an object for each row; the columns are all fields, in the order in which they
+ * come.  A field that a line lacks, and null, are empty cells, and all cells together
+ * have at most `limit` bytes.  Errors begin with name:line. */
 int pl_jsonl_read(const void *data, size_t size, const char *name, size_t limit,
-                  pl_csv_t *csv, pl_error_t *err);
+                  pl_table_t *table, pl_error_t *err);
 
 /* The same with the columns of another table first, at whose place they stay; lines count
  * from `line`. */
 int pl_jsonl_read_part(const void *data, size_t size, const char *name, int64_t line,
-                       const pl_csv_t *columns, pl_csv_t *csv, pl_error_t *err);
+                       const pl_table_t *columns, pl_table_t *table, pl_error_t *err);
 
 /* The same of a file, plain or compressed. */
-int pl_jsonl_load(const char *path, size_t limit, pl_csv_t *csv, pl_error_t *err);
+int pl_jsonl_load(const char *path, size_t limit, pl_table_t *table, pl_error_t *err);
 
-/* The file is a SQLite database, by its first bytes.  sqlite.c */
+/* ---- SQLite ---- */
+
+/* The file is a SQLite database, by its first bytes. */
 bool pl_is_sqlite(const char *path);
 
 /* Reads a table or the rows of a query  ["" and "": its only table]; lines are rows from
@@ -99,19 +117,9 @@ bool pl_is_sqlite(const char *path);
  * SELECT, or several tables; PL_EFORMAT: more than `limit` bytes, damage, no such table
  * or column. */
 int pl_sqlite_load(const char *path, const char *table, const char *query, size_t limit,
-                   pl_csv_t *csv, pl_error_t *err);
+                   pl_table_t *cells, pl_error_t *err);
 
-void pl_csv_release(pl_csv_t *csv);
-
-/* Refuses data of a known format that is no table: foreign.c.  data: bytes and a zero
- * behind them; name: of the file.  PL_EFORMAT names the format and what to do. */
-int pl_foreign_refuse(const char *data, size_t size, const char *name, pl_error_t *err);
-
-/* The finite number in a cell, by pl_number_in_groups(); false if it is none. */
-bool pl_csv_number(const pl_csv_t *csv, int64_t row, int column, double *number);
-
-/* "LINE:COLUMN" of a cell in its file, for errors. */
-void pl_csv_place(const pl_csv_t *csv, int64_t row, int column, char place[static 48]);
+/* ---- Numbers: number.c ---- */
 
 /* The finite number that text[0..length) is, correctly rounded, under every locale, with
  * `point` between its whole and its fraction; false if it is none: empty, other
