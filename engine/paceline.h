@@ -1724,7 +1724,9 @@ PL_API pl_loss_t pl_huber(pl_graph_t *g, pl_node_t x, pl_node_t target, double d
 typedef struct pl_bce_options {
     const pl_node_t *positive_weights;       /* factor of the loss of targets 1; broadcast
                                                 to x  [1] */
-    const pl_node_t *weights;                /* of each element; broadcast to x  [1] */
+    const pl_node_t *weights;                /* of each element; broadcast to x  [1]. The
+                                                mean is by their sum, where PyTorch's is
+                                                by the number of elements */
 } pl_bce_options_t;
 PL_API pl_loss_t pl_bce_with_logits(pl_graph_t *g, pl_node_t x, pl_node_t target,
                                     const pl_bce_options_t *options);
@@ -1835,10 +1837,10 @@ PL_API pl_metric_t pl_roc(pl_graph_t *g, pl_node_t scores, pl_node_t targets,
                           int64_t bins, const pl_classes_options_t *options);
 PL_API pl_metric_t pl_pr_curve(pl_graph_t *g, pl_node_t scores, pl_node_t targets,
                                int64_t bins, const pl_classes_options_t *options);
-/* Expected calibration error: probabilities [..., C], or [..., 1] of class 1, and targets
- * [...]. Predictions are counted by their confidence in bins of one width (2 to 4096; 0:
- * 15); average is not used. Guo et al., "On calibration of modern neural networks",
- * 2017. */
+/* Expected calibration error: probabilities [..., C], or [..., 1] or [...] of class 1,
+ * and targets [...]. Predictions are counted by their confidence in bins of one width (2
+ * to 4096; 0: 15); average is not used. Guo et al., "On calibration of modern neural
+ * networks", 2017. */
 PL_API pl_metric_t pl_calibration_error(pl_graph_t *g, pl_node_t scores,
                                         pl_node_t targets, int64_t bins,
                                         const pl_classes_options_t *options);

@@ -174,6 +174,33 @@ predictions_are_written_as_tables_and_objects() {
     is "$(grep -cE '^[0-9]+,-?[0-9.e-]+$' values.csv)" 60 "and no probability"
 }
 
+empty_files_are_named_as_tables() {
+    : >empty.csv
+    printf '\n\n' >blank.tsv
+    local file
+    for file in empty.csv blank.tsv; do
+        try "$paceline" fit "$file"
+        is "$status" 2 "$file is refused"
+        like "$err" "^paceline: $file.*(empty|rows|no data)" "as a table: $err"
+    done
+    : >run.json
+    try "$paceline" fit run.json
+    like "$err" 'run.json:1:1: empty: an object such as' "an empty run file is one"
+}
+
+classes_with_line_ends_have_one_line() {
+    {
+        echo 'a,kind'
+        for ((i = 0; i < 20; i++)); do printf '%d,alpha\n%d,"mid\nline"\n' "$i" "$((i + 100))"; done
+    } >ends.csv
+    try "$paceline" fit ends.csv --set trainer.max_epochs=2
+    try "$paceline" predict ends.json --checkpoint runs/latest
+    is "$(wc -l <<<"$out")" 40 "each sample has one line"
+    is "$(grep -cvE '^(alpha|mid.nline)$' <<<"$out")" 0 "which has the name"
+}
+
+run empty_files_are_named_as_tables
+run classes_with_line_ends_have_one_line trains
 run predictions_are_written_as_tables_and_objects trains
 run other_formats_are_refused_by_their_names
 run folds_that_cannot_work_are_refused_once trains

@@ -116,6 +116,8 @@ static void describe_more(pl_graph_t *g)
     pl_log(g, "ece", pl_calibration_error(g, pl_softmax(g, logits), y, 0, &o),
            PL_ON_EPOCH);
     pl_log(g, "ece_binary", pl_calibration_error(g, two, is_two, 7, &o), PL_ON_EPOCH);
+    pl_log(g, "ece_flat",
+           pl_calibration_error(g, pl_flatten(g, two, 0), is_two, 7, &o), PL_ON_EPOCH);
     pl_log(g, "roc", pl_roc(g, scores, y, bins, &o), PL_ON_EPOCH);
     pl_log(g, "pr", pl_pr_curve(g, scores, y, bins, &o), PL_ON_EPOCH);
     pl_log(g, "roc_binary", pl_roc(g, two, is_two, bins, &o), PL_ON_EPOCH);

@@ -363,6 +363,18 @@ static void damaged_pictures_are_named(void)
         snprintf(name, sizeof name, "%.4s", bad[k].name);
         refused(open_stages(name, PL_TRAIN, ""), PL_EFORMAT, bad[k].why, bad[k].name);
     }
+    size_t jpeg_size;
+    uint8_t *jpeg = jpeg_make(4, 2, grid, &jpeg_size);
+    const uint8_t *scan = jpeg ? memmem(jpeg, jpeg_size, "\xff\xda", 2) : NULL;
+    if (scan) {
+        bytes_put("bad8/a/a.jpg", jpeg, (size_t)(scan - jpeg));
+        rig_t cut = open_stages("bad8", PL_TRAIN, "");
+        is_int(cut.code ? cut.code : rig_read(&cut, INDEX(0)), PL_EFORMAT,
+               "a JPEG that ends in its headers");
+        like(cut.err.text, "bad8/a/a.jpg: ", "by name: %s", cut.err.text);
+        rig_close(&cut);
+    }
+    free(jpeg);
     png[size - 20] ^= 0xff;                                 /* in the compressed data */
     bytes_put("bad6/a/a.png", png, size);
     free(png);

@@ -170,6 +170,31 @@ def g_losses_again(g):
     return g.mse(g.linear("other", g.input("x"), 1), g.input("y"))
 
 
+def arrays_are_constants():
+    ids = np.array([16777216, 16777217, 3])
+    mask = np.where(np.arange(100) % 2, -np.inf, np.arange(100.0)).reshape(25, 4)
+
+    def module(g):
+        x = g.input("x")
+        g.output("taken", g.take(x, 1, np.array([3, 3, 0])))
+        g.output("times", x * np.arange(4))
+        g.output("masked", g.reshape(x, (-1, 1, 4)) + mask)
+        g.output("same", g.cast(g.equal(g.input("id"), np.array(16777217)), "f32"))
+        g.output("joined", g.concat([x, x * 0 + np.ones(4)], 1))
+        g.loss(g.mse(g.linear("fc", x, 1), g.linear("other", x, 1)))
+    with pl.Loop(pl.module(module), **common) as loop:
+        data = {"x": x[:3], "id": ids}
+        loop.evaluate(data).wait()
+        outputs = loop.predict(data).wait().outputs
+    ok("indices are whole numbers", np.array_equal(outputs["taken"], x[:3][:, [3, 3, 0]]))
+    ok("whole numbers are factors of floats", close(outputs["times"], x[:3] * np.arange(4)))
+    ok("many elements arrive, also infinite ones", np.array_equal(outputs["masked"], x[:3, None] + mask.astype(np.float32)))
+    ok("comparisons are exact", outputs["same"].tolist() == [0, 1, 0])
+    ok("lists take them", close(outputs["joined"], np.concatenate([x[:3], np.ones((3, 4))], 1)))
+    like("a large one belongs into a file", str(in_graph(lambda g, _: raised(
+        lambda: g.input("x") + np.zeros((1 << 20, 4)), ValueError))), "array of 16 MiB is no constant: write it to a file")
+
+
 def ctc_is_the_sum_over_all_alignments():
     logits = rng.uniform(-1, 1, (2, 4, 3)).astype(np.float32)
     targets = np.array([[1, 2], [2, 0]], np.int64)
@@ -207,6 +232,7 @@ losses_are_added()
 recurrent_layers_have_last_states()
 operators_have_further_results()
 metrics_are_functions_of_states()
+arrays_are_constants()
 ctc_is_the_sum_over_all_alignments()
 info_nce_is_the_mean_of_two_cross_entropies()
 finish()

@@ -188,6 +188,23 @@ static void mistakes_name_their_call(void)
          "permute: order takes a number for each of the 4 axes of x, not 1$"},
         {"[['input',{'name':'x'}],['adaptive_max_pool',{'x':0,'size':[1,1,1,1]}]]",
          "adaptive_max_pool: size takes at most 3 numbers, not 4$"},
+        {"[['input',{'name':'x'}],['max_pool',{'x':0,'kernel':[2,0]}]]",
+         "max_pool: kernel takes sizes of at least 1, not \\[2,0\\]$"},
+        {"[['tensor',{'dtype':'float32','shape':[2],'values':[1]}]]",
+         "tensor: values takes 2 numbers, which shape has, not 1$"},
+        {"[['tensor',{'dtype':'float32','shape':[0],'values':[]}]]",
+         "shape takes sizes of at least 1"},
+        {"[['tensor',{'dtype':'uint8','shape':[1],'values':[1]}]]",
+         "dtype takes one of float32, int32, int64, not \"uint8\"$"},
+        {"[['tensor',{'dtype':'int64','shape':[1],'values':[1.5]}]]",
+         "values takes whole numbers"},
+        {"[['tensor',{'dtype':'int64','shape':[1]}]]", "\"values\" is missing"},
+        {"[['tensor',{'dtype':'int64','shape':[1],'base64':'AADAPw=='}]]",
+         "base64 has 4 bytes, but an element has 8"},
+        {"[['tensor',{'dtype':'float32','shape':[1],'base64':'AADA?w=='}]]",
+         "base64 takes bytes in base64"},
+        {"[['tensor',{'dtype':'float32','shape':[1],'base64':'AADAPw='}]]",
+         "base64 takes bytes in base64"},
         {"[['input',{'name':'x'}],['matmul',{'x':0}]]", "it has no argument \"x\""},
         {"[['input',{'name':'x'}],['sort',{'x':0,'axis':1,'descending':false}],"
          "['result',{'of':1,'number':1}]]",
@@ -246,6 +263,68 @@ static void sizes_of_axes_may_be_fewer_than_the_axes(void)
     pl_recorder_free(r);
 }
 
+/* The answer to a call; pl_text_free() it. */
+static char *answer_of(pl_recorder_t *r, const char *call)
+{
+    pl_error_t err = {0};
+    char text[300];
+    snprintf(text, sizeof text, "%s", call);
+    for (char *at = text; (at = strchr(at, '\''));)
+        *at = '"';
+    char *answer = pl_recorder_call(r, text, &err);
+    return answer ? answer : pl_text("%s", err.text);
+}
+
+static void a_padding_of_0_in_a_list_is_none(void)
+{
+    static const struct {
+        const char *call, *shape;
+    } calls[] = {
+        {"['conv',{'name':'c','x':0,'channels':3,'kernel':[3,1],'padding':[1,0]}]",
+         "[-1,3,8,8]"},
+        {"['conv',{'name':'d','x':0,'channels':3,'kernel':[3,1],'padding':[0,1]}]",
+         "[-1,3,6,10]"},
+        {"['max_pool',{'x':0,'kernel':[2,3],'stride':[2,3],'padding':[1,0]}]",
+         "[-1,3,5,2]"},
+        {"['conv_transpose',{'name':'t','x':0,'channels':3,'kernel':[3],'stride':[2],"
+         "'padding':[1],'dilation':[1],'output_padding':[1,0]}]",
+         "[-1,3,16,15]"},
+    };
+    pl_recorder_t *r = pl_recorder_new(image, 2, PL_TRAIN, NULL);
+    pl_text_free(answer_of(r, "['input',{'name':'x'}]"));
+    for (size_t k = 0; k < sizeof calls / sizeof *calls; k++) {
+        char *answer = answer_of(r, calls[k].call), found[80];
+        const char *shape = strstr(answer, "[");
+        snprintf(found, sizeof found, "%.*s", shape ? (int)strcspn(shape, "]") + 1 : 60,
+                 shape ? shape : answer);
+        is_text(found, calls[k].shape, "%s", calls[k].call);
+        pl_text_free(answer);
+    }
+    pl_recorder_free(r);
+}
+
+static void arrays_are_constants(void)
+{
+    static const char *const equal[] = {
+        "[['tensor',{'dtype':'float32','shape':[2],'values':[1.5,2]}],"
+        "['output',{'name':'o','x':0}],['input',{'name':'x'}]]",
+        "[['tensor',{'dtype':'float32','shape':[2],'base64':'AADAPwAAAEA='}],"
+        "['output',{'name':'o','x':0}],['input',{'name':'x'}]]",
+        "[['tensor',{'dtype':'float32','shape':[2],'base64':'AADAPwAAQEA='}],"
+        "['output',{'name':'o','x':0}],['input',{'name':'x'}]]"};
+    pl_error_t err = {0};
+    const uint64_t list = graph_hash(equal[0], PL_PREDICT, 2, &err);
+    ok(list && list == graph_hash(equal[1], PL_PREDICT, 2, &err),
+       "numbers and their bytes are one constant %s", err.text);
+    ok(list != graph_hash(equal[2], PL_PREDICT, 2, &err), "other bytes another");
+    pl_recorder_t *r = pl_recorder_new(image, 2, PL_TRAIN, NULL);
+    char *answer = answer_of(r, "['tensor',{'dtype':'int64','shape':[1,2],"
+                                "'values':[9007199254740993,-1]}]");
+    like(answer, "\"shape\":.1,2.,\"dtype\":\"int64\"", "whole numbers: %s", answer);
+    pl_text_free(answer);
+    pl_recorder_free(r);
+}
+
 static void a_recorder_tells_shapes(void)
 {
     pl_error_t err;
@@ -285,6 +364,8 @@ int main(void)
     run(mistakes_name_their_call);
     run(a_run_file_is_checked_before_it_runs);
     run(sizes_of_axes_may_be_fewer_than_the_axes);
+    run(a_padding_of_0_in_a_list_is_none);
+    run(arrays_are_constants);
     run(a_recorder_tells_shapes);
     return tap_done();
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "actors/connectors/datasets/datasets.h"
 #include "base/log.h"
@@ -267,6 +268,13 @@ static void what_is_damaged_is_named(void)
                          folder("bad"));
     is_int(rig_read(&rig, INDEX(1)), PL_EFORMAT, "a file that is none");
     like(rig.err.text, "bad/b/noise.wav: it cannot be read as a recording", "by name");
+    rig_close(&rig);
+    wav_put("cut/a/a.wav", tone(), COUNT, 1, RATE);
+    is_int(truncate(folder("cut/a/a.wav"), 44 + COUNT * 2), 0, "cut");
+    rig = rig_open(&pl_sounds_dataset, PL_TRAIN, "{\"path\": \"%s\"}", folder("cut"));
+    is_int(rig_read(&rig, INDEX(0)), PL_EFORMAT, "a file that was cut");
+    like(rig.err.text, "cut/a/a.wav: the file is damaged: it is shorter than its header",
+         "by its header");
     rig_close(&rig);
     float wave[64] = {NAN};
     wav_put("nan/a/a.wav", wave, 64, 1, RATE);

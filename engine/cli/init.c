@@ -180,11 +180,10 @@ int cli_init_check(const char *data, const char *path, char **trains_on, pl_erro
     return code;
 }
 
-/* Lines of JSON begin as a run file does. */
-static bool is_lines_of_json(const char *path)
+static bool has_ending(const char *path, const char *ending)
 {
     const char *dot = strrchr(path, '.');
-    return dot && (!strcmp(dot, ".jsonl") || !strcmp(dot, ".ndjson"));
+    return dot && !strcmp(dot, ending);
 }
 
 bool cli_is_data(const char *name)
@@ -198,15 +197,15 @@ bool cli_is_data(const char *name)
         return true;
     if (!S_ISREG(status.st_mode))
         return false;
-    if (is_lines_of_json(path))
-        return true;
+    if (has_ending(path, ".jsonl") || has_ending(path, ".ndjson"))
+        return true;                              /* which begin as a run file does */
     FILE *file = fopen(path, "re");
     const size_t count = file ? fread(begin, 1, sizeof begin - 1, file) : 0;
     if (file)
         fclose(file);
     const size_t mark = count >= 3 && !memcmp(begin, "\xEF\xBB\xBF", 3) ? 3 : 0;
     const char *first = begin + mark + strspn(begin + mark, " \t\r\n");
-    return *first && *first != '{' && *first != '/';
+    return *first ? *first != '{' && *first != '/' : !has_ending(path, ".json");
 }
 
 int cli_init_write(const char *data, const char *target, const char *path, bool quiet,

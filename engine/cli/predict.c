@@ -201,6 +201,16 @@ static const json_t *label_names(const json_t *data_info, const scores_t *s)
     return (int64_t)json_array_size(names) == s->per_sample ? names : NULL;
 }
 
+/* A name that may have line ends and tabs, in a line. */
+static void put_name(FILE *file, const char *name)
+{
+    for (; *name; name++)
+        if (strchr("\n\r\t", *name))
+            fprintf(file, "\\%c", *name == '\n' ? 'n' : *name == '\r' ? 'r' : 't');
+        else
+            fputc(*name, file);
+}
+
 /* The labels that are on, one line a sample; of a single one, whether it is. */
 static void write_labels(FILE *file, const scores_t *s, const json_t *names,
                          const json_t *files)
@@ -214,11 +224,14 @@ static void write_labels(FILE *file, const scores_t *s, const json_t *names,
             const char *name = class_name(names, k);
             if (s->per_sample == 1)
                 fprintf(file, "%d", is_on(*probability));
-            else if (is_on(*probability) && name)
-                fprintf(file, "%s%s", before, name);
-            else if (is_on(*probability))
-                fprintf(file, "%s%lld", before, (long long)k);
-            before = is_on(*probability) ? "," : before;
+            if (s->per_sample == 1 || !is_on(*probability))
+                continue;
+            fputs(before, file);
+            if (name)
+                put_name(file, name);
+            else
+                fprintf(file, "%lld", (long long)k);
+            before = ",";
         }
         fputc('\n', file);
     }
@@ -234,15 +247,15 @@ static void write_numbers(FILE *file, const scores_t *s, const json_t *names,
         if (file_of(files, sample))
             fprintf(file, "%s\t", file_of(files, sample));
         for (int64_t k = 0; k < s->per_sample; k++, score += s->classes) {
-            char end = k + 1 < s->per_sample ? ' ' : '\n';
             const int64_t class = likeliest(score, s->classes);
             const char *name = s->classes > 1 ? class_name(names, class) : NULL;
             if (name)
-                fprintf(file, "%s%c", name, end);
+                put_name(file, name);
             else if (s->classes > 1)
-                fprintf(file, "%lld%c", (long long)class, end);
+                fprintf(file, "%lld", (long long)class);
             else
-                fprintf(file, "%.9g%c", *score, end);
+                fprintf(file, "%.9g", *score);
+            fputc(k + 1 < s->per_sample ? ' ' : '\n', file);
         }
     }
 }

@@ -120,8 +120,16 @@ static int png_decode(const uint8_t *data, size_t size, const char *name,
                 : PL_OK;
 }
 
-/* What TurboJPEG only warns of, such as bytes between segments, is no matter, but a
- * picture that ends too early is not whole. */
+/* Warnings of libjpeg after which the picture is whole. */
+static bool is_harmless(const char *warning)
+{
+    static const char *const harmless[] = {"extraneous bytes", "JFIF revision", "Adobe"};
+    for (size_t k = 0; k < sizeof harmless / sizeof *harmless; k++)
+        if (strstr(warning, harmless[k]))
+            return true;
+    return false;
+}
+
 static int jpeg_decode(const uint8_t *data, size_t size, const char *name,
                        const pl_picture_t *out, pl_error_t *err)
 {
@@ -131,7 +139,7 @@ static int jpeg_decode(const uint8_t *data, size_t size, const char *name,
     int code = jpeg.decode(handle, data, (unsigned long)size, out->pixel, out->width,
                            3 * out->width, out->height, JPEG_RGB, JPEG_LIMIT_SCANS);
     const char *text = code ? jpeg.error(handle) : "";
-    if (code && (jpeg.is_fatal(handle) || strstr(text, "Premature end")))
+    if (code && (jpeg.is_fatal(handle) || !is_harmless(text)))
         code = pl_fail(err, PL_EFORMAT, "%s: the JPEG data are damaged (%s)", name, text);
     else
         code = PL_OK;

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -43,6 +44,22 @@ static void library_open(void)
     lib.is_whole = pl_symbols_open(SNDFILE_FILE, needed, sizeof needed / sizeof *needed);
 }
 
+/* A WAV file that is shorter than its header says, of which libsndfile says nothing.  A
+ * size of 0 or 0xffffffff was written before the end was known. */
+static bool is_cut(const char *path)
+{
+    uint8_t begin[8] = {0};
+    FILE *file = fopen(path, "re");
+    const bool is_riff = file && fread(begin, 1, sizeof begin, file) == sizeof begin
+                         && !memcmp(begin, "RIFF", 4) && fseeko(file, 0, SEEK_END) == 0;
+    const off_t size = is_riff ? ftello(file) : 0;
+    const uint32_t says = (uint32_t)begin[4] | (uint32_t)begin[5] << 8
+                          | (uint32_t)begin[6] << 16 | (uint32_t)begin[7] << 24;
+    if (file)
+        fclose(file);
+    return is_riff && says && says != UINT32_MAX && size < (off_t)says + 8;
+}
+
 /* Opens a recording; *file is to be closed by lib.close(). */
 static int sound_open(const char *path, void **file, pl_sound_header_t *header,
                       pl_error_t *err)
@@ -68,6 +85,12 @@ static int sound_open(const char *path, void **file, pl_sound_header_t *header,
                        "to %d channels are possible",
                        path, (long long)info.frames, info.channels, info.rate,
                        CHANNELS_MAX);
+    }
+    if (is_cut(path)) {
+        lib.close(*file);
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: the file is damaged: it is shorter than its header says",
+                       path);
     }
     *header = (pl_sound_header_t){info.frames, info.rate, info.channels};
     return PL_OK;

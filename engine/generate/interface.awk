@@ -443,6 +443,7 @@ function write_record(    k, m, name, list, count, kind, row) {
         table = table "    {\"" substr(name, 4) "\", PL_RECORDED_" kind ", call_" substr(name, 4) ", {" row "NULL}},\n"
     }
     table = table "    {\"result\", PL_RECORDED_NODE, call_result, {\"@of\", \"number\", NULL}},\n"
+    table = table "    {\"tensor\", PL_RECORDED_NODE, call_tensor, {\"dtype\", \"shape\", \"values\", \"base64\", NULL}},\n"
     printf "static const pl_recorded_function_t recorded_functions[] = {\n%s};\n", table
     print "\nstatic void init_read(pl_recorded_t *calls_, const char *rule, const double *a, size_t count, pl_init_rule_t *init)\n{"
     for (k = 1; k <= functions; k++) {

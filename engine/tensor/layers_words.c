@@ -152,7 +152,7 @@ static int argument_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
         *value = 0;
         return PL_OK;
     }
-    if (end == text || *end)
+    if (end == text || *end || !isfinite(*value))
         return pl_layer_fail(b, "%s takes a number for %s, not \"%s\"", layer->name, name,
                              text);
     const bool is_size = strchr(layer->arguments, ':') && *value < 1
@@ -161,6 +161,9 @@ static int argument_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
                              || !strcmp(name, "width") || !strcmp(name, "groups"));
     if (is_size)
         return pl_layer_fail(b, "%s takes %s of at least 1, not %s", layer->name, name,
+                             text);
+    if (!strcmp(name, "epsilon") && *value < 0)
+        return pl_layer_fail(b, "%s takes an epsilon of at least 0, not %s", layer->name,
                              text);
     if (is_whole(name) && *value != trunc(*value))
         return pl_layer_fail(b, "%s takes a whole number for %s, not %s", layer->name,

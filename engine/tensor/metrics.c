@@ -215,8 +215,11 @@ pl_metric_t pl_calibration_error(pl_graph_t *g, pl_node_t scores, pl_node_t targ
 {
     const pl_attr_t attr = {.has_ignore = options && options->has_ignore,
                             .from = options ? options->ignore_index : 0};
-    const bool is_binary = pl_dim(g, scores, -1) == 1;
     const pl_shape_t column = PL_SHAPE(-1, 1);
+    if (!g->error.code
+        && pl_shape_of(g, scores).rank == pl_shape_of(g, targets).rank)
+        scores = pl_reshape(g, scores, column), targets = pl_flatten(g, targets, 0);
+    const bool is_binary = pl_dim(g, scores, -1) == 1;
     bins = has_bins(g, bins) && bins ? bins : CALIBRATION_BINS;
     const pl_node_t hits =
         pl_equal(g, targets, is_binary ? pl_scalar(g, 1) : pl_argmax(g, scores, -1));

@@ -280,28 +280,17 @@ pl_node_t pl_concat(pl_graph_t *g, const pl_node_t *x, int count, int axis)
 }
 
 /* Equal numbers are one operation; others are concatenated, as many as concat takes. */
-static pl_node_t vector_of(pl_graph_t *g, const double *values, int count)
-{
-    pl_node_t piece[PL_OP_INPUTS];
-    int pieces = count < PL_OP_INPUTS ? count : PL_OP_INPUTS, same = 1;
-    while (same < count && values[same] == values[0])
-        same++;
-    if (same == count)
-        return pl_broadcast_to(g, pl_scalar(g, values[0]), PL_SHAPE(count));
-    for (int k = 0; k < pieces; k++) {
-        int from = (int)((int64_t)count * k / pieces);
-        int to = (int)((int64_t)count * (k + 1) / pieces);
-        piece[k] = vector_of(g, values + from, to - from);
-    }
-    return pl_concat(g, piece, pieces, 0);
-}
-
 pl_node_t pl_vector(pl_graph_t *g, const double *values, int count)
 {
     if (!values || count < 1)
         return pl_graph_fail(g, PL_EINVAL, "a vector has at least one number, got %d",
                              count);
-    return vector_of(g, values, count);
+    int same = 1;
+    while (same < count && values[same] == values[0])
+        same++;
+    return same == count
+               ? pl_broadcast_to(g, pl_scalar(g, values[0]), PL_SHAPE(count))
+               : pl_tensor(g, PL_F64, PL_SHAPE(count), values);
 }
 
 static void gradient_concat(pl_graph_t *g, const pl_op_t *op, pl_node_t dy, pl_node_t *dx)

@@ -35,6 +35,39 @@ static void call_result(pl_recorded_t *r)
         r->result.node = value->further[number - 1];
 }
 
+/* A constant of an array: {"dtype": "float32", "shape": [2], "values": [1.5, 2]}, or the
+ * elements' bytes as little-endian numbers, "base64": "AADAPwAAAEA=". */
+static void call_tensor(pl_recorded_t *r)
+{
+    static const pl_recorded_word_t dtypes[] = {
+        {"float32", PL_F32}, {"int32", PL_I32}, {"int64", PL_I64}, {NULL, 0}};
+    pl_shape_t shape = {0};
+    int dtype = PL_F32;
+    size_t count = 0;
+    pl_recorded_word(r, "dtype", true, dtypes, false, &dtype);
+    pl_recorded_shape(r, "shape", true, &shape);
+    const size_t width = dtype == PL_I64 ? 8 : 4;
+    const void *bytes = pl_recorded_base64(r, "base64", &count);
+    if (bytes && count % width)
+        pl_recorded_fail(r, "base64 has %zu bytes, but an element has %zu", count, width);
+    count /= width;
+    const void *values = bytes ? bytes : dtype == PL_F32
+                             ? (const void *)pl_recorded_reals(r, "values", true, &count)
+                         : dtype == PL_I32
+                             ? (const void *)pl_recorded_ints(r, "values", true, &count)
+                             : pl_recorded_i64s(r, "values", true, &count);
+    for (int k = 0; k < shape.rank && !r->error.code; k++)
+        if (shape.dim[k] < 1)
+            pl_recorded_fail(r, "shape takes sizes of at least 1");
+    if (!r->error.code && (int64_t)count != pl_elements(shape))
+        pl_recorded_fail(r, "values takes %lld numbers, which shape has, not %zu",
+                         (long long)pl_elements(shape), count);
+    if (!pl_recorded_is_ready(r))
+        return;
+    const bool is_list = dtype == PL_F32 && !bytes;         /* of doubles */
+    r->result.node = pl_tensor(r->g, is_list ? PL_F64 : (pl_dtype_t)dtype, shape, values);
+}
+
 #include "engine/tensor/record_functions.inc"
 
 enum { FUNCTIONS = sizeof recorded_functions / sizeof *recorded_functions };

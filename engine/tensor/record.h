@@ -29,7 +29,7 @@ typedef struct pl_recorded_value {
     pl_node_t further[2];                    /* results, such as h_n and c_n of an LSTM */
 } pl_recorded_value_t;
 
-#define PL_RECORDED_HELD 4
+#define PL_RECORDED_HELD 8
 
 typedef struct pl_recorded {
     pl_graph_t *g;                                         /* [NULL: calls are checked] */
@@ -87,7 +87,8 @@ bool pl_recorded_word(pl_recorded_t *r, const char *name, bool required,
                       const pl_recorded_word_t *words, bool flags, int *value);
 /* NULL: not given. */
 const char *pl_recorded_text(pl_recorded_t *r, const char *name, bool required);
-/* Up to `max` numbers, or one for the first; the rest of values is unchanged. */
+/* Up to `max` sizes, or one for the first; the rest of values is unchanged.  A 0 in a
+ * list is one, not the number before it: of paddings PL_UNPADDED, of others an error. */
 bool pl_recorded_numbers(pl_recorded_t *r, const char *name, bool required,
                          int64_t *values, size_t max);
 
@@ -100,6 +101,9 @@ int64_t *pl_recorded_i64s(pl_recorded_t *r, const char *name, bool required,
                           size_t *count);
 double *pl_recorded_reals(pl_recorded_t *r, const char *name, bool required,
                           size_t *count);
+
+/* Bytes that are written as a text, valid likewise; NULL: not given, or wrong. */
+const void *pl_recorded_base64(pl_recorded_t *r, const char *name, size_t *size);
 
 /* Fails if a list has another length than the rank of x. */
 void pl_recorded_is_of_rank(pl_recorded_t *r, const char *name, size_t count,

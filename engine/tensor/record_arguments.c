@@ -207,8 +207,20 @@ static const json_t *element_at(const json_t *list, size_t k)
     return json_is_array(list) ? json_array_get(list, k) : list;
 }
 
-/* An array for the elements of an argument, which the call's end frees; NULL: not given,
- * or too long. */
+/* Memory until the call's end; NULL: an error. */
+static void *hold(pl_recorded_t *r, size_t count, size_t size)
+{
+    if (r->held_count == PL_RECORDED_HELD) {
+        pl_recorded_fail(r, "a call takes at most %d lists", PL_RECORDED_HELD);
+        return NULL;
+    }
+    void *array = pl_alloc_array(count, size);
+    if (!array)
+        pl_no_memory(r->error.code ? NULL : &r->error);
+    return array ? r->held[r->held_count++] = array : NULL;
+}
+
+/* An array for the elements of an argument; NULL: not given, or too long. */
 static void *list_hold(pl_recorded_t *r, const char *name, bool required, size_t size,
                        const json_t **list, size_t *count)
 {
@@ -216,17 +228,37 @@ static void *list_hold(pl_recorded_t *r, const char *name, bool required, size_t
     *count = !*list ? 0 : json_is_array(*list) ? json_array_size(*list) : 1;
     if (!*list)
         return NULL;
-    if (*count > LIST_MAX || r->held_count == PL_RECORDED_HELD) {
+    if (*count > LIST_MAX) {
         pl_recorded_fail(r, "%s has at most %d elements, not %zu", name, LIST_MAX,
                          *count);
         return NULL;
     }
-    void *array = pl_alloc_array(*count > PL_DIMS ? *count : PL_DIMS, size);
-    if (!array) {
-        pl_no_memory(r->error.code ? NULL : &r->error);
-        return NULL;
+    return hold(r, *count > PL_DIMS ? *count : PL_DIMS, size);
+}
+
+/* RFC 4648, section 4. */
+const void *pl_recorded_base64(pl_recorded_t *r, const char *name, size_t *size)
+{
+    static const char digits[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *text = pl_recorded_text(r, name, false);
+    const size_t length = text ? strlen(text) : 0,
+                 padding = length < 2 ? 0 : (text[length - 1] == '=')
+                                                + (text[length - 2] == '=');
+    uint8_t *bytes = text ? hold(r, length / 4 + 1, 3) : NULL;
+    uint32_t four = 0;
+    bool is_right = length % 4 == 0;
+    for (size_t k = 0; bytes && is_right && k < length; k++) {
+        const char *digit = k < length - padding ? strchr(digits, text[k]) : digits;
+        is_right = digit;
+        four = four << 6 | (uint32_t)(is_right ? digit - digits : 0);
+        for (size_t i = 0; k % 4 == 3 && i < 3; i++)
+            bytes[k / 4 * 3 + i] = (uint8_t)(four >> (16 - 8 * i));
     }
-    return r->held[r->held_count++] = array;
+    if (!is_right)
+        pl_recorded_fail(r, "%s takes bytes in base64", name);
+    *size = length / 4 * 3 - padding;
+    return is_right ? bytes : NULL;
 }
 
 pl_node_t *pl_recorded_nodes(pl_recorded_t *r, const char *name, bool required,
@@ -324,10 +356,16 @@ bool pl_recorded_numbers(pl_recorded_t *r, const char *name, bool required,
     const int64_t *array = pl_recorded_i64s(r, name, required, &count);
     if (array && count > max)
         pl_recorded_fail(r, "%s takes at most %zu numbers, not %zu", name, max, count);
-    if (!array || count > max)
-        return false;
-    memcpy(values, array, count * sizeof *values);
-    return true;
+    for (size_t k = 0; array && k < count && count <= max; k++) {
+        values[k] = array[k];
+        if (array[k] || count == 1)
+            continue;
+        values[k] = PL_UNPADDED;
+        if (!strstr(name, "padding"))
+            return refuse(r, name, "sizes of at least 1",
+                          json_object_get(r->arguments, name));
+    }
+    return array && count <= max;
 }
 
 void pl_recorded_is_of_rank(pl_recorded_t *r, const char *name, size_t count, pl_node_t x)

@@ -10,6 +10,7 @@ import functools
 import inspect
 import json
 import sys
+from base64 import b64encode
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
@@ -19,6 +20,10 @@ import numpy as np
 from . import _interface as interface
 from .library import Error, call, lib, text_of
 
+# Where an array of whole numbers stays one; elsewhere it becomes float32.
+WHOLE = {"indices", "targets", "input_lengths", "lengths", "target_lengths"}
+COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
+CONSTANT_MAX = 8 << 20                                  # bytes of an array in a module
 STAGES = ("train", "validate", "test", "predict")
 DTYPES = {"float32": interface.PL_F32, "float64": interface.PL_F64, "int32": interface.PL_I32,
           "int64": interface.PL_I64, "uint8": interface.PL_U8}
@@ -260,6 +265,13 @@ def _place() -> str:
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
+class _Array:
+    """An array where a function takes a node."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+
 class Graph(interface.Functions):
     """Records the calls of graph functions for one stage: the argument g of a module's function."""
 
@@ -313,13 +325,23 @@ class Graph(interface.Functions):
         if isinstance(x, (int, float)):
             return self.scalar(float(x)).number
         if hasattr(x, "tolist") and hasattr(x, "shape"):
-            flat = self.vector([float(element) for element in x.reshape(-1).tolist()]) if x.shape else \
-                self.scalar(float(x))
-            return (self.reshape(flat, x.shape) if len(x.shape) > 1 else flat).number
+            return _Array(x)
         raise TypeError(f"{_place()}: a node, a number or an array is needed, not {type(x).__name__}")
 
-    def _values(self, x: Sequence[Any]) -> List[int]:
-        return [self._value(one) for one in x]
+    def _constant(self, x: Any, is_whole: bool = False) -> int:
+        """The number of the call that makes a constant of an array."""
+        is_whole = is_whole and "int" in str(x.dtype)
+        flat = np.asarray(x).reshape(-1).astype("<i8" if is_whole else "<f4")
+        if flat.nbytes > CONSTANT_MAX:
+            raise ValueError(f"{_place()}: an array of {flat.nbytes >> 20} MiB is no constant: write it to a file, and "
+                             "read it with g.tensor_file")
+        values: Dict[str, Any] = {"base64": b64encode(flat.tobytes()).decode()}
+        if flat.size <= 64 and np.isfinite(flat).all():     # readable in a run file
+            values = {"values": flat.tolist()}
+        return self._call("tensor", dtype="int64" if is_whole else "float32", shape=tuple(x.shape), **values).number
+
+    def _values(self, x: Sequence[Any]) -> List[Any]:
+        return [self._constant(one.array) if isinstance(one, _Array) else one for one in map(self._value, x)]
 
     def _results(self, first: Any, further: Any) -> Any:
         """The results of a call; further: their number beside the first."""
@@ -338,7 +360,7 @@ class Graph(interface.Functions):
         and test alone."""
         if not isinstance(metric, CustomMetric):
             raise TypeError(f"{_place()}: write @pl.metric above the function of the metric")
-        pairs = [[self._value(node), combine] for node, combine in states]
+        pairs = [[self._values([node])[0], combine] for node, combine in states]
         return self._call("custom_metric", name=metric.name, parameter=0.0, states=pairs)
 
     def _call(self, function: str, **arguments: Any) -> Any:
@@ -347,6 +369,8 @@ class Graph(interface.Functions):
                 del arguments[name]
             elif isinstance(value, Metric):
                 arguments[name] = value.number
+            elif isinstance(value, _Array):
+                arguments[name] = self._constant(value.array, name in WHOLE or function in COMPARISONS)
             elif isinstance(value, Node):                   # where a number, text or metric belongs
                 raise TypeError(f"{_place()}: {function}: {name} cannot be a node" + (
                     ": pass a loss such as g.mse(x, y), or g.pair(sum, weight)" if name in ("loss", "metric") else ""))

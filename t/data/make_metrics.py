@@ -75,6 +75,7 @@ more["concordance"] = tm.concordance_corrcoef(as_tensor(x), as_tensor(target)).i
 more["ece"] = number(tm.classification.multiclass_calibration_error(t_logits.softmax(1), t_y, C, n_bins=15))
 t_two, t_is = as_tensor(scores[keep][:, 2]), as_tensor(yk == 2, torch.int64)
 more["ece_binary"] = number(tm.classification.binary_calibration_error(t_two, t_is, n_bins=7))
+more["ece_flat"] = more["ece_binary"]
 
 
 def curve(kind, columns, x, y):
