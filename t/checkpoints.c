@@ -587,7 +587,7 @@ static void differences_beyond_the_text_are_counted(void)
     }
     is_int(pl_resume_check(then, now, false, &err), PL_EINVAL, "thirty options differ");
     like(err.text,
-         " is \"\", and 31 more \\(its manifest.json has all\\); change them back",
+         " was not given and is 0, and 29 more \\(its manifest.json has all\\); change ",
          "three whole items, how many more there are, and where");
     like(err.text, " with module.init_from$", "and then what to do");
     ok(strlen(err.text) < PL_ERROR_TEXT - 100, "there is room for a path: %s", err.text);
@@ -669,6 +669,27 @@ static void options_missing_in_a_checkpoint_have_their_defaults(void)
     is_int(pl_resume_check(NULL, NULL, true, &err), PL_OK, "no run agrees with none");
 }
 
+static void what_changes_no_result_is_not_compared(void)
+{
+    pl_error_t err = {0};
+    is_int(agree("{\"module\": {\"init_from\": \"first.safetensors\"}}",
+                 "{\"module\": {\"init_from\": \"gone\", \"init_strict\": false}}", true,
+                 &err),
+           PL_OK, "the first weights: %s", err.text);
+    is_int(agree("{\"module\": {\"calls\": [[\"relu\", {\"x\": 0}, \"a.py:3\"]]}}",
+                 "{\"module\": {\"calls\": [[\"relu\", {\"x\": 0}, \"b.py:4\"]]}}", true,
+                 &err),
+           PL_OK, "places of calls in a program: %s", err.text);
+    is_int(agree("{\"module\": {\"calls\": {\"test\": [[\"relu\", {\"x\": 0}, \"a\"]]}}}",
+                 "{\"module\": {\"calls\": {\"test\": [[\"relu\", {\"x\": 0}]]}}}", true,
+                 &err),
+           PL_OK, "of a stage: %s", err.text);
+    is_int(agree("{\"module\": {\"calls\": [[\"relu\", {\"x\": 0}, \"a.py:3\"]]}}",
+                 "{\"module\": {\"calls\": [[\"relu\", {\"x\": 1}, \"a.py:3\"]]}}", true,
+                 &err),
+           PL_EINVAL, "the calls are");
+}
+
 static void names_of_data_are_not_compared_where_samples_are(void)
 {
     static const char *const names[][2] = {
@@ -748,6 +769,7 @@ int main(int argc, char **argv)
     run(keys_that_change_the_arithmetic_must_agree);
     run(differences_beyond_the_text_are_counted);
     run(options_missing_in_a_checkpoint_have_their_defaults);
+    run(what_changes_no_result_is_not_compared);
     run(names_of_data_are_not_compared_where_samples_are);
     run(every_call_ends_whichever_allocation_fails);
     return tap_done();

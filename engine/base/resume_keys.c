@@ -196,6 +196,19 @@ static int run_forget_names(json_t *run)
     return failed;
 }
 
+/* Removes what changes no result of the module "graph": the places of its calls in a
+ * program, ["relu", {"x": 0}, "net.py:3"]. */
+static void places_forget(json_t *calls)
+{
+    const char *key;
+    json_t *value;
+    size_t at;
+    json_object_foreach(calls, key, value)                  /* a list for each stage */
+        places_forget(value);
+    json_array_foreach(calls, at, value)
+        json_array_remove(value, 2);
+}
+
 /* The keys without those that depend on the number of ranks. */
 static json_t *keys_of_any_ranks(const json_t *run, bool same_batch)
 {
@@ -210,6 +223,9 @@ static json_t *keys_of_any_ranks(const json_t *run, bool same_batch)
     json_object_del(keys, "trainer.strategy");
     if (same_batch)
         json_object_del(keys, "data.batch_size");
+    /* The checkpoint has other weights than the first ones. */
+    json_object_del(keys, "module.init_from");
+    json_object_del(keys, "module.init_strict");
     return keys;
 }
 
@@ -254,6 +270,8 @@ int pl_resume_check(const json_t *then, const json_t *now, bool by_content,
     int code = a && b ? PL_OK : PL_ENOMEM;
     if (!code && by_content && (run_forget_names(a) || run_forget_names(b)))
         code = pl_no_memory(err);
+    places_forget(json_object_get(json_object_get(a, "module"), "calls"));
+    places_forget(json_object_get(json_object_get(b, "module"), "calls"));
     if (!code)
         code = run_compare(a, b, err);
     json_decref(a);

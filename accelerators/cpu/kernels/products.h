@@ -54,15 +54,19 @@ PL_INLINE void tile(int rows, int vectors, int64_t depth, factor_t a, side_t b, 
 PL_INLINE void strip(int vectors, int64_t rows, int64_t depth, factor_t a, side_t b,
                      side_t c, bool add)
 {
-#define TILES(count) \
-    for (; i + (count) <= rows; i += (count)) \
+    enum { MOST = 2 * TILE_ROWS };
+    /* Tiles of 6 and 2 rows take longer than two of 4. */
+    const int64_t large = MOST / vectors == 6 && rows % 6 == 2 && rows > 6 ? rows - 8
+                                                                          : rows;
+#define TILES(count, end) \
+    for (; i + (count) <= (end); i += (count)) \
         tile(count, vectors, depth, (factor_t){a.at + i * a.row, a.row, a.step}, b, \
              side_at(c, i, 0), add);
     int64_t i = 0;
-    TILES(2 * TILE_ROWS / vectors)
-    TILES(4)
-    TILES(2)
-    TILES(1)
+    TILES(MOST / vectors, large)
+    TILES(4, rows)
+    TILES(2, rows)
+    TILES(1, rows)
 #undef TILES
 }
 
