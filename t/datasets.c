@@ -544,6 +544,16 @@ static void csv_columns_may_be_fields_of_their_own(void)
             PL_EFORMAT, "there are no features", "all of them");
 }
 
+static void csv_lines_may_end_with_a_delimiter(void)
+{
+    rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
+                         file_put_text("end.csv", "a,b,y,\n0,1,no,\n2,3,yes,\n4,5,no,\n"));
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    ok(has_field(&rig, 0, "x", PL_F32, "2"), "what is behind the last name is no column");
+    like(rig.info.data_info, "\"y\":.\"y\".", "nor the target: %s", rig.info.data_info);
+    rig_close(&rig);
+}
+
 static void csv_names_have_no_spaces_around_them(void)
 {
     rig_t rig =
@@ -681,6 +691,17 @@ static rig_t open_stage(const char *data_info, pl_stage_t stage, const char *tex
     rig_t rig = rig_open_told(&pl_csv_dataset, stage, data_info, options);
     pl_log_hook(NULL, PL_LOG_ERROR, NULL);
     return rig;
+}
+
+static void texts_that_are_all_rare_are_warned_of(void)
+{
+    rig_t rig = open_stage(NULL, PL_TRAIN,
+                           "a,b,y\n1%,0,0\n2%,1,1\n3%,0,0\n4%,1,1\n5%,0,0\n6%,1,1\n", "");
+    is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
+    like(logged, "other.csv: field 1 .a. tells nothing: each of its texts is in fewer than "
+                 "\"rare\", 2, rows",
+         "the log names the column: %s", logged);
+    rig_close(&rig);
 }
 
 #define NAMED "a,b,w,y\n1,10,5,0\n2,20,6,1\n3,60,7,2\n"
@@ -1331,6 +1352,7 @@ int main(void)
     run(mnist_is_served);
     run(csv_tells_classes_from_values);
     run(csv_columns_may_be_fields_of_their_own);
+    run(csv_lines_may_end_with_a_delimiter);
     run(csv_names_have_no_spaces_around_them);
     run(csv_takes_the_target_by_its_name);
     run(csv_standardizes_each_column);
@@ -1341,6 +1363,7 @@ int main(void)
     run(no_group_is_parted);
     run(csv_keeps_groups_together);
     run(csv_columns_are_matched_by_name);
+    run(texts_that_are_all_rare_are_warned_of);
     run(csv_predicts_without_a_target_that_has_a_name);
     run(csv_columns_without_names_are_taken_by_position);
     run(csv_statistics_leave_out_what_is_kept_for_validation);

@@ -211,6 +211,16 @@ static void put_name(FILE *file, const char *name)
             fputc(*name, file);
 }
 
+/* The file of a sample  [none] at the beginning of its line. */
+static void file_begin(FILE *file, const json_t *files, int64_t sample)
+{
+    const char *name = file_of(files, sample);
+    if (!name)
+        return;
+    put_name(file, name);
+    fputc('\t', file);
+}
+
 /* The labels that are on, one line a sample; of a single one, whether it is. */
 static void write_labels(FILE *file, const scores_t *s, const json_t *names,
                          const json_t *files)
@@ -218,8 +228,7 @@ static void write_labels(FILE *file, const scores_t *s, const json_t *names,
     const float *probability = s->data;
     for (int64_t sample = 0; sample < s->samples && !ferror(file); sample++) {
         const char *before = "";
-        if (file_of(files, sample))
-            fprintf(file, "%s\t", file_of(files, sample));
+        file_begin(file, files, sample);
         for (int64_t k = 0; k < s->per_sample; k++, probability++) {
             const char *name = class_name(names, k);
             if (s->per_sample == 1)
@@ -244,8 +253,7 @@ static void write_numbers(FILE *file, const scores_t *s, const json_t *names,
 {
     const float *score = s->data;
     for (int64_t sample = 0; sample < s->samples && !ferror(file); sample++) {
-        if (file_of(files, sample))
-            fprintf(file, "%s\t", file_of(files, sample));
+        file_begin(file, files, sample);
         for (int64_t k = 0; k < s->per_sample; k++, score += s->classes) {
             const int64_t class = likeliest(score, s->classes);
             const char *name = s->classes > 1 ? class_name(names, class) : NULL;

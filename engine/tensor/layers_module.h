@@ -42,6 +42,7 @@ typedef struct pl_layer_builder {
         pl_node_t node;
     } kept[PL_LAYER_KEPT];
     int kept_count;
+    int count;                                    /* layers so far */
     char path[PL_LAYER_PATH];                     /* of the layer, which names its
                                                      parameters: "3.residual.0" */
     char place[PL_LAYER_PLACE];                   /* the same in the run file: a layer

@@ -339,6 +339,12 @@ static pl_node_t build_pad(pl_layer_builder_t *b, pl_node_t x,
                            const pl_layer_arguments_t *a)
 {
     int64_t sizes[PL_DIMS] = {0};
+    const pl_shape_t shape = pl_shape_of(b->g, x);
+    if (!b->g->error.code && shape.rank < 3)
+        pl_layer_fail(b, "pad takes x [B, C, ...] with axes behind the channels, got %s",
+                      PL_TEXT_OF(shape));
+    if (b->g->error.code)
+        return PL_NO_NODE;
     for (int i = 2; i < PL_DIMS; i++)
         sizes[i] = (int64_t)a->value[0];
     return a->is_given[2] ? pl_pad_reflect(b->g, x, sizes, sizes)

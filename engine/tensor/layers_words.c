@@ -16,6 +16,8 @@
 #include "tensor/layers_module.h"
 #include "tensor/operators.h"
 
+enum { LAYERS_MAX = 100000 };
+
 typedef struct words {
     char word[PL_LAYER_WORDS][PL_LAYER_WORD];
     int count;
@@ -240,6 +242,10 @@ pl_node_t pl_layer_build(pl_layer_builder_t *b, pl_node_t x, const char *text)
     const pl_layer_rule_t *layer = NULL;
     if (words_split(b, text, &words) != PL_OK)
         return PL_NO_NODE;
+    if (++b->count > LAYERS_MAX) {
+        pl_layer_fail(b, "a module has at most %d layers", LAYERS_MAX);
+        return PL_NO_NODE;
+    }
     pl_suggestion_t nearest;
     pl_suggestion_init(&nearest, words.word[0]);
     for (int k = 0; k < pl_layer_count && !layer; k++) {

@@ -459,8 +459,11 @@ char *pl_class_files_data_info(const pl_class_files_t *files, const pl_shape_t *
     json_t *list = json_array();
     for (int64_t k = 0; k < files->list.count; k++) {
         const char *path = files->list.path[k];
-        list = pl_json_append(list, pl_utf8_ok(path, strlen(path)) ? json_string(path)
-                                                                   : json_string("?"));
+        char shown[PATH_MAX];                     /* '?' for what is not UTF-8 */
+        list = pl_json_append(list, json_string(pl_utf8_ok(path, strlen(path))
+                                                    ? path
+                                                    : pl_utf8_show(path, shown,
+                                                                   sizeof shown)));
     }
     paths = list ? pl_json_write(list, PL_JSON_COMPACT) : NULL;
     json_decref(list);

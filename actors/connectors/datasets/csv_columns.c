@@ -136,22 +136,35 @@ static int csv_mark(csv_dataset_t *csv, const char *option, const char *text, in
     return PL_OK;
 }
 
+/* A column without a name and without cells is behind a delimiter at the end of each
+ * line. */
+static bool is_void(const pl_table_t *table, int column)
+{
+    bool is_empty = table->name && !*table->name[column];
+    for (int64_t row = 0; row < table->rows && is_empty; row++)
+        is_empty = !*pl_table_cell(table, row, column);
+    return is_empty;
+}
+
 /* Columns other than the target, the further fields and the ignored ones are features,
  * unless the option "features" lists them. */
 static int csv_use_by_position(csv_dataset_t *csv, pl_error_t *err)
 {
     const pl_table_t *table = &csv->table;
+    int last = table->columns - 1;
+    while (last > 0 && is_void(table, last))
+        last--;
     csv->column = csv->target == TARGET_NONE ? -1
-                  : csv->label < 0           ? table->columns - 1
+                  : csv->label < 0           ? last
                                              : (int)csv->label;
     if (csv->label >= table->columns)
         return pl_fail(err, PL_EINVAL,
                        "%s: \"label\" is %lld, but the columns are 0 to %d", csv->path,
                        (long long)csv->label, table->columns - 1);
     for (int k = 0; k < table->columns; k++)
-        csv->use[k] = k == csv->column ? FOR_TARGET
-                      : *csv->used     ? FOR_NOTHING
-                                       : FOR_FEATURE;
+        csv->use[k] = k == csv->column         ? FOR_TARGET
+                      : *csv->used || k > last ? FOR_NOTHING
+                                               : FOR_FEATURE;
     int code = csv_mark(csv, "groups", csv->groups, FOR_NOTHING, err);
     if (!code && csv->window)
         code = csv_mark(csv, "time", csv->time, FOR_NOTHING, err);

@@ -243,9 +243,9 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-int csv_values_decide(const csv_dataset_t *csv, json_t *counts, csv_recipe_t *recipe,
-                      pl_error_t *err)
+int csv_values_decide(const csv_dataset_t *csv, int k, json_t *counts, pl_error_t *err)
 {
+    csv_recipe_t *recipe = &csv->recipe[k];
     const bool fills = csv->missing == MISSING_MOST_FREQUENT
                        || csv->missing == MISSING_DROP;
     const char **value = pl_alloc_array(json_object_size(counts) + 1, sizeof *value),
@@ -273,6 +273,13 @@ int csv_values_decide(const csv_dataset_t *csv, json_t *counts, csv_recipe_t *re
         }
     }
     pl_free(value);
+    if (!failed && !kept && recipe->other) {
+        char text[80];
+        csv_log(csv, PL_LOG_WARNING,
+                "field %s tells nothing: each of its texts is in fewer than \"rare\", %lld, "
+                "rows; if they are numbers with a sign or a unit, write the numbers alone",
+                csv_column_text(csv, csv->from[k], text), (long long)csv->rare);
+    }
     return failed ? pl_no_memory(err) : PL_OK;
 }
 
@@ -299,7 +306,7 @@ int csv_learn(csv_dataset_t *csv, const pl_data_split_t *split, double *value,
             code = counts ? csv_count_values(csv, split, k, counts, err)
                           : pl_no_memory(err);
             if (!code)
-                code = csv_values_decide(csv, counts, recipe, err);
+                code = csv_values_decide(csv, k, counts, err);
             json_decref(counts);
         }
         if (recipe->kind == KIND_WORDS)

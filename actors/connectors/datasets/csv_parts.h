@@ -269,9 +269,8 @@ void csv_numbers_decide(const csv_dataset_t *csv, const csv_numbers_t *numbers,
 /* Counts the values of a category in the rows to train on, after those of others. */
 int csv_count_values(const csv_dataset_t *csv, const pl_data_split_t *split, int k,
                      json_t *counts, pl_error_t *err);
-/* The recipe: the values that are frequent enough, sorted. */
-int csv_values_decide(const csv_dataset_t *csv, json_t *counts, csv_recipe_t *recipe,
-                      pl_error_t *err);
+/* The recipe of source k: the values that are frequent enough, sorted. */
+int csv_values_decide(const csv_dataset_t *csv, int k, json_t *counts, pl_error_t *err);
 
 /* Learns all recipes from the rows that the split does not hold; value [rows] is free. */
 int csv_learn(csv_dataset_t *csv, const pl_data_split_t *split, double *value,

@@ -170,7 +170,7 @@ static int recipes_decide(csv_dataset_t *csv, learning_t *l, pl_error_t *err)
     for (int k = 0; k < csv->sources && !code; k++) {
         csv_recipe_t *recipe = &csv->recipe[k];
         if (recipe->kind == KIND_CATEGORY)
-            code = csv_values_decide(csv, l->counts[k], recipe, err);
+            code = csv_values_decide(csv, k, l->counts[k], err);
         else if (recipe->kind != KIND_TEXT)
             csv_numbers_decide(csv, &l->numbers[k], recipe);
     }
