@@ -547,7 +547,8 @@ static void csv_columns_may_be_fields_of_their_own(void)
 static void csv_lines_may_end_with_a_delimiter(void)
 {
     rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
-                         file_put_text("end.csv", "a,b,y,\n0,1,no,\n2,3,yes,\n4,5,no,\n"));
+                         file_put_text("end.csv",
+                                       "a,b,y,\n0,1,no,\n2,3,yes,\n4,5,no,\n"));
     is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
     ok(has_field(&rig, 0, "x", PL_F32, "2"), "what is behind the last name is no column");
     like(rig.info.data_info, "\"y\":.\"y\".", "nor the target: %s", rig.info.data_info);
@@ -698,8 +699,9 @@ static void texts_that_are_all_rare_are_warned_of(void)
     rig_t rig = open_stage(NULL, PL_TRAIN,
                            "a,b,y\n1%,0,0\n2%,1,1\n3%,0,0\n4%,1,1\n5%,0,0\n6%,1,1\n", "");
     is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
-    like(logged, "other.csv: field 1 .a. tells nothing: each of its texts is in fewer than "
-                 "\"rare\", 2, rows",
+    like(logged,
+         "other.csv: field 1 .a. tells nothing: each of its texts is in fewer than "
+         "\"rare\", 2, rows",
          "the log names the column: %s", logged);
     rig_close(&rig);
 }

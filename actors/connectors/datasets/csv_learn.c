@@ -276,8 +276,9 @@ int csv_values_decide(const csv_dataset_t *csv, int k, json_t *counts, pl_error_
     if (!failed && !kept && recipe->other) {
         char text[80];
         csv_log(csv, PL_LOG_WARNING,
-                "field %s tells nothing: each of its texts is in fewer than \"rare\", %lld, "
-                "rows; if they are numbers with a sign or a unit, write the numbers alone",
+                "field %s tells nothing: each of its texts is in fewer than \"rare\", "
+                "%lld, rows; if they are numbers with a sign or a unit, write the "
+                "numbers alone",
                 csv_column_text(csv, csv->from[k], text), (long long)csv->rare);
     }
     return failed ? pl_no_memory(err) : PL_OK;
