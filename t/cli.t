@@ -386,6 +386,14 @@ folds_are_trained_in_turn() {
     try "$paceline" fit run.json --json --set data.folds=2 --set optimizer.lr=1e-2,1e-3
     like "$(tail -n 1 <<<"$out")" '"folds":\[\{"set":\{"optimizer.lr":0.01\},"folds":2,"metrics":\{.*"deviations":' \
         "with other keys each combination has a mean"
+    try "$paceline" fit run.json --json --set data.folds=3 --set data.stratify=true
+    local losses mean
+    losses=$(grep '"event":"result"' <<<"$out" | grep -o '"val_loss":[0-9.e-]*' | cut -d : -f 2)
+    mean=$(tail -n 1 <<<"$out" | sed 's/.*"folds":\[//; s/.*"metrics":{[^}]*"val_loss":\([0-9.e-]*\)[^}]*},"deviations":{[^}]*"val_loss":\([0-9.e-]*\).*/\1 \2/')
+    ok "mean and deviation are those of the three runs: $mean of $(tr '\n' ' ' <<<"$losses")" awk -v got="$mean" '
+        { sum += $1; square += $1 * $1; n++ }
+        END { split(got, of, " "); m = sum / n; d = sqrt((square - n * m * m) / (n - 1))
+              exit !(n == 3 && (of[1] - m) ^ 2 < 1e-12 && (of[2] - d) ^ 2 < 1e-8) }' <<<"$losses"
     refused 2 'data.folds: give one number of folds' fit run.json --set data.folds=2,3
     refused 2 '"data.folds" is 1, but one part leaves nothing to train on' fit run.json --set data.folds=1
     refused 2 '"data.fold" is 3, but "data.folds" makes 3 parts, which count from 0' fit run.json --set data.folds=3 --set data.fold=3
