@@ -443,6 +443,30 @@ static int load_and_run(void *user)
     return code;
 }
 
+static void an_output_without_an_axis_of_samples_is_refused(void)
+{
+    pl_error_t err = {0};
+    pl_answers_t answers;
+    pl_arrays_t samples = inputs(0, 3);
+    rig_t *rig = numbers_rig(
+        "{\"name\": \"graph\", \"calls\": [[\"input\", {\"name\": \"x\"}], "
+        "[\"linear\", {\"name\": \"fc\", \"x\": 0, \"units\": 3}], "
+        "[\"sum\", {\"x\": 1, \"axes\": [0, 1], \"keep\": false}], "
+        "[\"output\", {\"name\": \"all\", \"x\": 2}], [\"input\", {\"name\": \"y\"}], "
+        "[\"cross_entropy\", {\"logits\": 1, \"targets\": 4}], "
+        "[\"loss\", {\"loss\": 5}]]}",
+        "\"max_steps\": 1");
+    pl_loaded_model_t *model = pl_model_load(rig_fit(rig)->run_dir, 1, &err);
+    ok(model && pl_model_run(model, &samples, &answers, &err) == PL_EUNSUPPORTED,
+       "samples could not be told apart");
+    like(err.text,
+         "the first axis of output \"all\" must have the [0-9]+ samples of a batch, but "
+         "its shape is \\[\\]",
+         "which the error says");
+    pl_model_unload(model);
+    rig_free(&rig);
+}
+
 static void memory_may_run_out(void)
 {
     scarce_try(load_and_run, NULL, "a model that is loaded and run");
@@ -465,6 +489,7 @@ int main(void)
     run(gpt_2_of_hugging_face_is_loaded);
     run(tensors_of_another_file_that_do_not_fit_are_listed);
     run(tensors_that_fit_may_be_taken_alone);
+    run(an_output_without_an_axis_of_samples_is_refused);
     run(memory_may_run_out);
     free(run_dir);
     return tap_done();
