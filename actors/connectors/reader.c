@@ -17,6 +17,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/resume_keys.h"
+#include "formats/array.h"
 #include "runtime/payload.h"
 
 /* Progress is reported, and logged, at most so often. */
@@ -190,8 +191,7 @@ static int classes_field(const pl_data_info_t *info)
     while (y < info->field_count && strcmp(info->field[y].name, "y"))
         y++;
     const pl_dtype_t type = y < info->field_count ? info->field[y].dtype : PL_F32;
-    const bool is_whole = type == PL_I64 || type == PL_I32 || type == PL_U8;
-    return is_whole && !info->ordered && info->field[y].shape.rank == 0
+    return pl_is_integer(type) && !info->ordered && info->field[y].shape.rank == 0
                ? y
                : info->field_count;
 }

@@ -54,6 +54,12 @@ int pl_array_decode(pl_array_t *array, const void *elements, const pl_raw_t *raw
 /* Bytes of one element. */
 size_t pl_array_width(pl_dtype_t dtype);
 
+/* The elements are whole numbers. */
+static inline bool pl_is_integer(pl_dtype_t dtype)
+{
+    return dtype == PL_U8 || dtype == PL_I32 || dtype == PL_I64;
+}
+
 /* Elements and bytes of a shape; false if a dimension is negative or the product too
  * large. */
 bool pl_array_size(pl_dtype_t dtype, const pl_shape_t *shape, int64_t *count,

@@ -53,7 +53,7 @@ static struct {
     ssize_t (*name_at)(hid_t file, const char *group, int index, int order, uint64_t n,
                        char *name, size_t size, hid_t access);
     const hid_t *type[TYPES];
-    bool is_whole;
+    bool is_open;
 } lib;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -92,14 +92,14 @@ static bool library_open(void)
                                   {"H5T_NATIVE_ULLONG_g", &lib.type[U64]}};
     static bool tried;
     if (tried)
-        return lib.is_whole;
+        return lib.is_open;
     tried = true;
-    for (size_t k = 0; k < sizeof files / sizeof *files && !lib.is_whole; k++)
-        lib.is_whole = pl_symbols_open(files[k], needed, sizeof needed / sizeof *needed);
-    lib.is_whole = lib.is_whole && lib.open() >= 0;
-    if (lib.is_whole)
+    for (size_t k = 0; k < sizeof files / sizeof *files && !lib.is_open; k++)
+        lib.is_open = pl_symbols_open(files[k], needed, sizeof needed / sizeof *needed);
+    lib.is_open = lib.is_open && lib.open() >= 0;
+    if (lib.is_open)
         lib.quiet(0, NULL, NULL);               /* errors are ours, not lines on stderr */
-    return lib.is_whole;
+    return lib.is_open;
 }
 
 /* Lists what is at the top of the file. */

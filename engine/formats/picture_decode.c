@@ -47,7 +47,7 @@ static struct {
 typedef struct picture_library {
     const char *file, *package, *format;
     pl_symbol_t needed[6];
-    bool is_whole;
+    bool is_open;
 } picture_library_t;
 
 static picture_library_t libraries[] = {
@@ -84,7 +84,7 @@ static void library_open(picture_library_t *library)
     while (count < sizeof library->needed / sizeof *library->needed
            && library->needed[count].name)
         count++;
-    library->is_whole = pl_symbols_open(library->file, library->needed, count);
+    library->is_open = pl_symbols_open(library->file, library->needed, count);
 }
 
 static void open_png(void)
@@ -193,7 +193,7 @@ int pl_picture_decode(const uint8_t *data, size_t size, const char *name,
                                   pl_error_t *) = {png_decode, jpeg_decode, webp_decode};
     const picture_library_t *library = &libraries[header->kind];
     pthread_once(&opened[header->kind], opens[header->kind]);
-    if (!library->is_whole)
+    if (!library->is_open)
         return pl_fail(err, PL_ENOTFOUND,
                        "%s is a %s picture, and %s is not installed: apt-get install %s",
                        name, library->format, library->file, library->package);

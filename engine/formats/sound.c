@@ -31,7 +31,7 @@ static struct {
     int64_t (*seek)(void *file, int64_t frames, int whence);
     int64_t (*read)(void *file, float *out, int64_t frames);
     const char *(*error)(void *file);
-    bool is_whole;
+    bool is_open;
 } lib;
 
 static void library_open(void)
@@ -41,7 +41,7 @@ static void library_open(void)
                                   {"sf_seek", &lib.seek},
                                   {"sf_readf_float", &lib.read},
                                   {"sf_strerror", &lib.error}};
-    lib.is_whole = pl_symbols_open(SNDFILE_FILE, needed, sizeof needed / sizeof *needed);
+    lib.is_open = pl_symbols_open(SNDFILE_FILE, needed, sizeof needed / sizeof *needed);
 }
 
 /* A WAV file that is shorter than its header says, of which libsndfile says nothing.  A
@@ -69,7 +69,7 @@ static int sound_open(const char *path, void **file, pl_sound_header_t *header,
     pthread_once(&opened, library_open);
     if (access(path, R_OK) != 0)
         return pl_fail(err, errno == ENOENT ? PL_ENOTFOUND : PL_EIO, "%s: %m", path);
-    if (!lib.is_whole)
+    if (!lib.is_open)
         return pl_fail(err, PL_ENOTFOUND,
                        "%s is a recording, and " SNDFILE_FILE
                        " is not installed: apt-get install libsndfile1",

@@ -157,7 +157,7 @@ static int idx_check_labels(const idx_t *idx, pl_error_t *err)
             err, PL_EFORMAT,
             "%s: labels are whole numbers with 1 axis, these are %s with %d axes",
             idx->labels_file,
-            labels->dtype == PL_U8 || labels->dtype == PL_I32 ? "whole" : "not whole",
+            pl_is_integer(labels->dtype) ? "whole" : "not whole",
             labels->shape.rank);
     if (labels->count != images)
         return pl_fail(err, PL_EFORMAT, "%s: record %lld: %lld labels for %lld images",

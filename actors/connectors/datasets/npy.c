@@ -52,11 +52,6 @@ static const pl_option_t npy_options[] = {
     PL_OPTIONS_END,
 };
 
-static bool is_whole(pl_dtype_t dtype)
-{
-    return dtype == PL_U8 || dtype == PL_I32 || dtype == PL_I64;
-}
-
 /* Opens FILE.h5:NAME; false: the path is no such one. */
 static bool hdf5_open(const char *path, size_t memory, pl_array_t *array, int *code,
                       pl_error_t *err)
@@ -136,7 +131,7 @@ static int npy_add(npy_t *npy, const char *name, const char *path, pl_error_t *e
     field->shape = pl_dataset_sample_shape(&array->shape);
     field->elements = (size_t)pl_elements(field->shape);
     bool keep = array->dtype == PL_I32 || array->dtype == PL_I64;
-    field->dtype = target && is_whole(array->dtype) ? PL_I64
+    field->dtype = target && pl_is_integer(array->dtype) ? PL_I64
                    : keep                           ? array->dtype
                                                     : PL_F32;
     return PL_OK;
@@ -149,7 +144,7 @@ static int npy_load_offsets(npy_t *npy, pl_error_t *err)
     int code = array_open(npy->offsets_path, SIZE_MAX, &array, err);
     if (code)
         return code;
-    if (!is_whole(array.dtype) || array.shape.rank != 1 || array.count < 2)
+    if (!pl_is_integer(array.dtype) || array.shape.rank != 1 || array.count < 2)
         code = pl_fail(err, PL_EFORMAT,
                        "%s: offsets are whole numbers [samples + 1], with at least one "
                        "sample",
@@ -183,7 +178,7 @@ static int npy_classes(const npy_t *npy, const pl_data_request_t *request,
     int64_t largest = -1, smallest = INT64_MAX, piece[PIECE];
     bool are_labels = y->shape.rank == 2 && y->shape.dim[1] > 1 && !npy->field[1].varies;
     *classes = *labels = 0;
-    if (npy->fields < 2 || strcmp(npy->field[1].name, "y") || !is_whole(y->dtype))
+    if (npy->fields < 2 || strcmp(npy->field[1].name, "y") || !pl_is_integer(y->dtype))
         return PL_OK;
     for (int64_t i = 0; i < y->count; i++) {
         const int64_t left = y->count - i;

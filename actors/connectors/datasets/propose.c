@@ -306,7 +306,7 @@ static int propose_arrays(proposal_t *p, const char *path, const char *part,
                 "--target NAME",
                 why.text);
     }
-    const bool whole = y.dtype == PL_U8 || y.dtype == PL_I32 || y.dtype == PL_I64;
+    const bool whole = pl_is_integer(y.dtype);
     if (!code) {
         const long long samples = (long long)x.shape.dim[0];
         propose_set(p, "data",
