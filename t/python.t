@@ -31,6 +31,10 @@ samples_are_read_while_a_run_trains() {
     sentences python_streams "$folder"
 }
 
+what_it_is_given_is_used_or_refused() {
+    sentences python_inputs "$folder"
+}
+
 the_example_trains() {
     try "$python" "$srcdir/examples/python/train.py"
     is "$status" 0 "it ends well"
@@ -58,6 +62,7 @@ else
     run the_package_works trains
     run graphs_have_all_that_c_has trains
     run samples_are_read_while_a_run_trains trains
+    run what_it_is_given_is_used_or_refused trains
     run the_example_trains trains
     run the_notebook_runs trains
 fi

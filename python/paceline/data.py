@@ -31,7 +31,7 @@ class PacelineWarning(UserWarning):
 
 def array_of(name: str, values: Any) -> np.ndarray:
     """One field as an array [samples, …] of a type of the library."""
-    values = value_of(values)
+    values = value_of(values, name)
     if hasattr(values, "columns") and hasattr(values, "to_numpy"):    # a frame of pandas
         texts = [str(column) for column in values.columns if values[column].dtype.kind not in "biuf"]
         if texts:
@@ -41,12 +41,14 @@ def array_of(name: str, values: Any) -> np.ndarray:
     elif hasattr(values, "to_numpy"):
         values = values.to_numpy()
     if not isinstance(values, np.ndarray):
-        values = np.asarray(values)
+        values = value_of(np.ma.stack(values) if is_masked(values) else np.asarray(values), name)
     if not values.ndim:
         raise TypeError(f"{name} is one value: pass an array whose first axis is the samples")
     if values.ndim > interface.PL_DIMS or len(name.encode()) >= 32:
         raise ValueError(f"{name} has {values.ndim} axes and {len(name.encode())} bytes in its name: at most "
                          f"{interface.PL_DIMS} and 31")
+    if len(values) and not values.size:
+        raise ValueError(f"{name} has no values: its shape is {list(values.shape)}, and each axis needs at least 1")
     kind = values.dtype.name
     if kind == "float64":
         warnings.warn(f"{name} is float64 and is trained on as float32: convert it with {name}.astype(np.float32) to "
@@ -72,9 +74,27 @@ def compare_fields(mine: Mapping[str, Any], others: Mapping[str, Any]) -> None:
             raise ValueError(f"val: {name} is {mine[name][0]} {list(mine[name][1])}, and in data it is {dtype} {list(shape)}")
 
 
-def value_of(value: Any) -> Any:
-    """A tensor of PyTorch as an array; other values as they are."""
+def compare_classes(mine: Any, like: Any) -> None:
+    """The classes of validation data are texts where those of training are."""
+    if like.is_text and not mine.is_text:
+        raise ValueError("val: y has numbers, and in data it has the names of classes: pass the names")
+    if mine.is_text and not like.class_names:
+        raise ValueError("val: y has texts, and in data it has numbers: pass the numbers")
+
+
+def value_of(value: Any, name: str) -> Any:
+    """A tensor of PyTorch as an array; other values as they are. What a mask of NumPy hides is not read."""
+    if isinstance(value, np.ma.MaskedArray):
+        if np.ma.is_masked(value):
+            raise ValueError(f"{name} is masked at {np.ma.count_masked(value)} of {value.size} values, which have no "
+                             "number: give them one, array.filled(0), or leave those samples out")
+        return value.data
     return value.detach().cpu().numpy() if hasattr(value, "detach") and hasattr(value, "cpu") else value
+
+
+def is_masked(values: Any) -> bool:
+    """A list of arrays with masks, which np.asarray() drops."""
+    return isinstance(values, (list, tuple)) and any(isinstance(each, np.ma.MaskedArray) for each in values)
 
 
 def row_of(sample: Any) -> Mapping[str, Any]:
@@ -89,6 +109,7 @@ class Samples:
 
     def __init__(self, data: Any, like: Any = None) -> None:
         self.class_names: Optional[List[str]] = like.class_names if like else None
+        self.is_text = False                                # y, as it is given
         given = fields_of(data)
         if not 1 <= len(given) <= interface.PL_FIELDS:
             raise ValueError(f"data have 1 to {interface.PL_FIELDS} fields, not {len(given)}")
@@ -104,18 +125,26 @@ class Samples:
             raise ValueError("the data have no samples")
         if like:
             compare_fields(self.description, like.description)
+            compare_classes(self, like)
         self.source: Optional[str] = None
 
     def _classes_of(self, y: Any) -> Any:
         """Texts as numbers of classes, in the order of their names; bool and uint8 as int64."""
         if hasattr(y, "to_numpy") and not hasattr(y, "columns"):
             y = y.to_numpy()
-        y = value_of(y)
-        y = np.asarray(y) if isinstance(y, (list, tuple)) else y
+        y = value_of(y, "y")
+        if isinstance(y, (list, tuple)) and not is_masked(y):
+            listed, y = y, np.asarray(y)
+            if y.dtype.kind in "US" and not all(isinstance(each, (str, bytes)) for each in listed):    # nan is a text there
+                y = np.array(listed, object)
+        is_text = isinstance(y, np.ndarray) and y.dtype.kind in "OUS"
         if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.name in ("bool", "uint8"):
             return y.astype(np.int64)                       # losses take classes as int32 or int64
-        if not isinstance(y, np.ndarray) or y.dtype.kind not in "OUS":
+        if not is_text:
             return y
+        if y.ndim != 1:
+            raise TypeError(f"y is texts of {list(y.shape)}: one text for each sample is its class")
+        self.is_text = True
         missing = sum(not isinstance(value, str) and str(value) in ("None", "nan", "<NA>", "NaT") for value in y.tolist())
         if missing:
             raise ValueError(f"y has no value for {missing} of {len(y)} samples: leave those samples out")
@@ -166,12 +195,13 @@ class Samples:
                 digest = zlib.crc32(repr((self.count, self.description, self.class_names)).encode())
                 for array in self.fields.values():
                     digest = zlib.crc32(memoryview(array).cast("B"), digest) if array.size else digest
-                self.source = f"python-{digest:08x}"
-                if self.source not in _sources:
+                source = f"python-{digest:08x}"
+                if source not in _sources:
                     arrays = self.arrays()
-                    call(lib.pl_memory_arrays, self.source.encode(), ctypes.byref(arrays))
-                    _sources[self.source] = [0, arrays]
-                _sources[self.source][0] += 1
+                    call(lib.pl_memory_arrays, source.encode(), ctypes.byref(arrays))
+                    _sources[source] = [0, arrays]
+                _sources[source][0] += 1
+                self.source = source
             return {"name": "memory", "source": self.source}
 
     def release(self) -> None:
@@ -223,7 +253,7 @@ def _stacked(samples: Iterable[Any]) -> Dict[str, np.ndarray]:
     count = 0
     for count, sample in enumerate(samples, 1):
         for name, value in row_of(sample).items():
-            columns.setdefault(name, []).append(np.asarray(value_of(value)))
+            columns.setdefault(name, []).append(np.asarray(value_of(value, name)))
     if not count:
         raise ValueError("the iterator gave no samples")
     uneven = [name for name, column in columns.items() if len(column) != count]

@@ -17,7 +17,7 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, Mapping, Optional
 import numpy as np
 
 from . import _interface as interface
-from .data import Data, Samples, array_of, compare_fields, row_of, value_of
+from .data import Data, Samples, array_of, compare_classes, compare_fields, row_of, value_of
 from .graph import DTYPES
 from .library import call, lib
 
@@ -111,16 +111,17 @@ class Streamed:
         self._describe(row_of(first))
         if like is not None:
             compare_fields(self.description, like.description)
+            compare_classes(self, like)
 
     def _describe(self, row: Mapping[str, Any]) -> None:
         self.description: Dict[str, Tuple[str, Tuple[int, ...]]] = {}
-        self._is_text = False
+        self.is_text = False
         if not 1 <= len(row) <= interface.PL_FIELDS:
             raise ValueError(f"data have 1 to {interface.PL_FIELDS} fields, not {len(row)}")
         for name, value in row.items():
-            array = np.asarray(value_of(value))
+            array = np.asarray(value_of(value, name))
             if name == "y" and not array.ndim and array.dtype.kind in "USbu":
-                self._is_text = array.dtype.kind in "US"
+                self.is_text = array.dtype.kind in "US"
                 array = np.asarray(0)                       # classes are int64
             elif isinstance(value, float):
                 array = array.astype(np.float32)
@@ -136,14 +137,22 @@ class Streamed:
         samples = (self._source[k] for k in range(len(self._source))) if self.is_by_index else self._open()
         for count, sample in enumerate(samples, 1):
             y = row_of(sample).get("y")
-            if self._is_text:
+            if self.is_text and not isinstance(y, (str, bytes)):
+                raise ValueError(f"sample {count - 1}: y is {y}, and in the first one it is a text: give each a text, or "
+                                 "leave it out")
+            if self.is_text:
                 texts.add(str(y))
-            elif y is not None and np.ndim(value_of(y)) == 0:
+            elif y is not None and np.ndim(value_of(y, "y")) == 0:
                 largest = max(largest, int(y))
         self.count = self.count or count
         self._largest = largest if largest >= 0 else None
         if texts and self.class_names is None:
             self.class_names = sorted(texts)
+
+    def learn_names(self) -> None:
+        """The names of classes, which validation data share: a smaller set of them would have other numbers."""
+        if self.is_text and self.class_names is None and not self.is_once:
+            self._scan()
 
     # ---- what a run needs ----
 
@@ -153,8 +162,8 @@ class Streamed:
         trainer: Dict[str, Any] = {}
         y = self.description.get("y")
         counts_classes = y is not None and y[1] == () and np.dtype(y[0]).kind in "iu" and self.class_names is None \
-            and self._largest is None and (wants_classes or self._is_text)
-        if self.is_once and self._is_text and self.class_names is None:
+            and self._largest is None and (wants_classes or self.is_text)
+        if self.is_once and self.is_text and self.class_names is None:
             raise TypeError("y is a text, and an iterator can be read once: name the classes, "
                             "pl.stream(iterator, classes=[\"cat\", \"dog\"])")
         if self.is_by_index:
@@ -308,8 +317,8 @@ class Streamed:
             for name, array in into.items():
                 if name not in row:
                     raise ValueError(f"sample {index[i]} has no {name}, which the first one has")
-                value = value_of(row[name])
-                if self._is_text and name == "y":
+                value = value_of(row[name], f"sample {index[i]}: {name}")
+                if self.is_text and name == "y":
                     if str(value) not in (self.class_names or ()):
                         raise ValueError(f"sample {index[i]}: y is {value}, which is none of the classes")
                     value = (self.class_names or []).index(str(value))
@@ -326,6 +335,8 @@ def samples_of(data: Data, like: Any = None) -> Any:
     """Samples of arrays, or Streamed ones; like: of training."""
     if isinstance(data, (Samples, Streamed)):
         return data
+    if isinstance(like, Streamed):
+        like.learn_names()
     if is_streamed(data):
         return Streamed(data if isinstance(data, Stream) else Stream(data), like)
     return Samples(data, like)

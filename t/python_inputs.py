@@ -1,0 +1,77 @@
+"""python_inputs.py - tests of the package in python/, for python.t: what it is given is used as it is, or refused
+
+    python_inputs.py FOLDER
+"""
+import sys
+
+import numpy as np
+
+folder = sys.argv[1]
+import paceline as pl                                       # noqa: E402
+from python_tap import finish, like, ok, raised             # noqa: E402
+
+rng = np.random.default_rng(3)
+x = rng.uniform(-1, 1, (200, 2)).astype(np.float32)
+y = (x[:, 0] * x[:, 1] > 0).astype(np.int64)
+common = {"default_root_dir": folder, "accelerator": {"name": "cpu", "threads": 1}, "progress": False, "max_epochs": 1}
+
+
+@pl.module
+def net(g, classes=None):
+    h = g.linear("fc2", g.relu(g.linear("fc1", g.input("x"), 8)), classes)
+    g.output("logits", h)
+    g.loss(g.cross_entropy(h, g.input("y")))
+
+
+def refused(sentence, kind, data, *parts, val=None, **options):
+    like(sentence, str(raised(lambda: pl.fit(net, data, val, **{**common, **options}), kind)), *parts)
+
+
+def a_missing_name_is_no_class():
+    for missing in (float("nan"), None, np.nan):
+        names = ["a" if each else missing for each in y]
+        refused(f"{missing} in a list of texts", ValueError, (x, names), f"no value for {(y == 0).sum()} of 200")
+    refused("in an iterator", ValueError, lambda: ((x[k], "a" if k < 100 else float("nan")) for k in range(200)),
+            "sample 100: y is nan")
+    names = ["a" if each else "nan" for each in y]
+    ok("the text \"nan\" is a name", pl.fit(net, (x, names), **common).class_names == ["a", "nan"])
+    refused("several texts a sample", TypeError, (x, [["a", "b"]] * 200), "[200, 2]", "one text for each sample")
+
+
+def masked_values_are_not_trained_on():
+    hidden = np.ma.masked_array(x, mask=x > 0.9)
+    count = int((x > 0.9).sum())
+    words = f"masked at {count} of 400 values", "filled(0)"
+    refused("x", ValueError, (hidden, y), "x is", *words)
+    refused("x alone, in val, and in a mapping", ValueError, (x, y), "x is", *words, val={"x": hidden, "y": y})
+    refused("y", ValueError, (x, np.ma.masked_array(y, mask=y > 0)), "y is masked at")
+    refused("rows", ValueError, (list(hidden), y), "x is", *words)
+    refused("samples of an iterator", ValueError, lambda: ((hidden[k], int(y[k])) for k in range(200)), "x is masked")
+    plain, masked = (pl.fit(net, (each, y), **common) for each in (x, np.ma.masked_array(x)))
+    ok("a mask that hides nothing changes nothing", all((plain.weights[n] == masked.weights[n]).all() for n in plain.weights))
+
+
+def samples_have_values():
+    refused("no features", ValueError, (np.zeros((200, 0), np.float32), y), "x has no values: its shape is [200, 0]")
+    refused("of an iterator", ValueError, lambda: ((x[k, :0], 1) for k in range(9)), "x has no values")
+
+
+def texts_and_numbers_are_not_mixed():
+    names = np.array(["b", "a"])[y]
+    refused("numbers in val", ValueError, (x, names), "val: y has numbers", "pass the names", val=(x, y))
+    refused("from an iterator", ValueError, lambda: ((x[k], names[k]) for k in range(200)), "val: y has numbers", val=(x, y))
+    refused("texts in val", ValueError, (x, y), "val: y", val=lambda: ((x[k], names[k]) for k in range(200)))
+    refused("in arrays too", ValueError, (x, y), "val: y has texts", val=(x, names))
+    ends = [k for k in range(200) if y[k] == 0]             # of the class "b", whose number is 1 in training
+    whole, part = (pl.fit(net, lambda: ((x[k], names[k]) for k in range(200)), val, **common) for val in (
+        (x[ends], names[ends]), lambda: ((x[k], names[k]) for k in ends)))
+    names_of_one = pl.fit(net, (x, names), (x[ends], names[ends]), shuffle=False, **common).metrics["val_loss"]
+    ok("fewer classes in val keep their numbers", whole.metrics["val_loss"] == part.metrics["val_loss"] == names_of_one)
+    ok("texts in both", pl.fit(net, (x, names), (x, names), **common).class_names == ["a", "b"])
+
+
+a_missing_name_is_no_class()
+masked_values_are_not_trained_on()
+samples_have_values()
+texts_and_numbers_are_not_mixed()
+finish()
