@@ -35,6 +35,10 @@ what_it_is_given_is_used_or_refused() {
     sentences python_inputs "$folder"
 }
 
+runs_and_engines_end() {
+    sentences python_ends "$folder"
+}
+
 the_example_trains() {
     try "$python" "$srcdir/examples/python/train.py"
     is "$status" 0 "it ends well"
@@ -63,6 +67,7 @@ else
     run graphs_have_all_that_c_has trains
     run samples_are_read_while_a_run_trains trains
     run what_it_is_given_is_used_or_refused trains
+    run runs_and_engines_end trains
     run the_example_trains trains
     run the_notebook_runs trains
 fi

@@ -2,7 +2,9 @@
 
     python_inputs.py FOLDER
 """
+import json
 import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -70,8 +72,41 @@ def texts_and_numbers_are_not_mixed():
     ok("texts in both", pl.fit(net, (x, names), (x, names), **common).class_names == ["a", "b"])
 
 
+def options_may_be_numbers_of_numpy():
+    def made(**options):
+        trainer = pl.Trainer(net, **{**common, **options})
+        return json.loads(trainer.run_file((x, y)))
+    run = made(optimizer=pl.adamw(lr=np.float64(.01), betas=np.array([0.8, 0.9])), max_epochs=np.int64(2),
+               enable_checkpointing=np.bool_(False), default_root_dir=Path(folder))
+    ok("in components and in the trainer", run["optimizer"] == {"name": "adamw", "lr": 0.01, "betas": [0.8, 0.9]}
+       and run["trainer"]["max_epochs"] == 2 and run["trainer"]["enable_checkpointing"] is False)
+    ok("and a path", run["trainer"]["default_root_dir"] == folder)
+    result = pl.fit(net, (x, y), optimizer=pl.adamw(lr=np.float32(.01)), **{**common, "max_epochs": np.int64(2)},
+                    batch_size=np.int32(50))
+    ok("they train", result.global_step == 8)
+    for value in (float("nan"), np.float32("inf")):
+        like(f"{value} is refused by its name", str(raised(lambda: made(optimizer=pl.adamw(lr=value)), ValueError)),
+             f"optimizer.lr is {value}")
+    like("in a list", str(raised(lambda: made(callbacks=[pl.component("early_stopping", min_delta=-np.inf)]), ValueError)),
+         "callbacks[0].min_delta is -inf")
+    like("what is no option", str(raised(lambda: made(max_epochs=object()), TypeError)), "trainer.max_epochs is a object")
+    refused("also by fit()", ValueError, (x, y), "trainer.gradient_clip_val is nan", gradient_clip_val=float("nan"))
+
+
+def arrays_are_first_weights():
+    first = {name: np.zeros_like(array) for name, array in pl.fit(net, (x, y), **common).weights.items()}
+    options = {key: value for key, value in common.items() if key != "max_epochs"}
+    with pl.Loop(net(classes=2), weights=first, batch_size=200, **options) as loop:
+        loss = loop.evaluate((x, y)).wait().loss
+        ok("a loop begins with them", abs(loss - np.log(2)) < 1e-6)
+    like("a run file needs a file of them", str(raised(lambda: pl.Trainer(net, weights=first).run_file((x, y)), TypeError)),
+         "pl.save_weights(path, arrays)")
+
+
 a_missing_name_is_no_class()
 masked_values_are_not_trained_on()
 samples_have_values()
 texts_and_numbers_are_not_mixed()
+options_may_be_numbers_of_numpy()
+arrays_are_first_weights()
 finish()

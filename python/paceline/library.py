@@ -3,16 +3,19 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import re
 import sys
 from ctypes import POINTER, byref, c_char_p, c_int, c_void_p
 from pathlib import Path
-from typing import Any
+from typing import Any, Dict, Mapping, Optional
+
+import numpy as np
 
 from . import _interface as interface
 
-__all__ = ["Error", "call", "handle", "lib", "text_of"]
+__all__ = ["Error", "call", "handle", "lib", "options_text", "text_of"]
 
 
 class Error(Exception):
@@ -85,6 +88,33 @@ def text_of(address: Any) -> str:
     text = ctypes.string_at(address).decode()
     lib.pl_text_free(address)
     return text
+
+
+def _plain(value: Any, name: str) -> Any:
+    """An option as JSON has it; name: where it stands, for errors."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each, f"{name}.{key}") for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each, f"{name}[{k}]") for k, each in enumerate(value)]
+    if isinstance(value, (np.generic, np.ndarray)):
+        return _plain(value.tolist(), name)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} is {value}: a number of an option is finite")
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    raise TypeError(f"{name} is a {type(value).__name__}: an option is a number, a text, a component, or a list of these")
+
+
+def options_text(run: Dict[str, Any], indent: Optional[int] = None) -> bytes:
+    """A run as the text of its file. Numbers and arrays of NumPy and paths may be options."""
+    calls = run.get("module", {}).get("calls")              # a record, which is plain
+    plain = {section: _plain({key: each for key, each in value.items() if each is not calls}
+                             if section == "module" else value, section) for section, value in run.items()}
+    if calls:
+        plain["module"]["calls"] = calls
+    return json.dumps(plain, indent=indent).encode()
 
 
 def handle(value: Any) -> bytes:

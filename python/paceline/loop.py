@@ -2,19 +2,24 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import os
+import shutil
+import tempfile
+from contextlib import contextmanager
 from ctypes import CFUNCTYPE, POINTER, addressof, byref, c_void_p
 from pathlib import Path
-from typing import Any, Dict, Generator, List, Optional, Union
+from typing import Any, Dict, Generator, Iterator, List, Mapping, Optional, Union
 
 import numpy as np
 
 from . import _interface as interface
-from .data import Data, Samples, fields_of
+from .data import Data, Samples, fields_of, value_of
+from .engine import Engine, weakly
 from .graph import DTYPES
-from .library import Error, call, lib
-from .run import Engine, Trainer, views_of
+from .library import Error, call, lib, options_text
+from .run import Trainer, views_of
 
 _REDUCTIONS = ("sum", "mean", "max", "min")
 _on_loop_t = CFUNCTYPE(None, c_void_p, POINTER(interface.pl_loop_result_t), c_void_p)
@@ -36,14 +41,13 @@ class Answer:
         self._loop, self._error, self.is_done = loop, None, False
         self._sent: Optional[np.ndarray] = None             # to other ranks
         self._gathers, self.data = False, None
+        self.number = next(loop.numbers)
         self.loss = self.grad_norm = float("nan")
         self.metrics: Dict[str, Any] = {}
         self.outputs: Dict[str, np.ndarray] = {}
         self.global_step, self.skipped = 0, ""
-        self.function = _on_loop_t(self._take)
 
-    def _take(self, _loop: Any, result: Any, _user: Any) -> None:
-        result = result.contents
+    def take(self, result: Any) -> None:
         if result.error.code:
             self._error = Error.of(result.error)
         else:
@@ -57,7 +61,6 @@ class Answer:
                 data = ctypes.string_at(result.data, result.data_count * self._sent.itemsize)
                 self.data = np.frombuffer(data, self._sent.dtype).reshape(shape).copy()
         self.is_done = True
-        self._loop.pending.remove(self)
         if self._error:
             self._loop.failed.append(self)
 
@@ -91,17 +94,20 @@ class Loop:
         self._trainer = Trainer(module, **options)
         self._spec = interface.pl_loop_spec_t(enable_checkpointing=checkpoints, depth=depth,
                                               resume=os.fsencode(resume) if resume else None)
-        self._depth, self._loop, self._options = depth, None, None
-        self.pending: List[Answer] = []
+        self._depth, self._loop = depth, None
+        self.numbers = itertools.count(1)
+        self._pending: Dict[int, Answer] = {}               # by number
         self.failed: List[Answer] = []                      # whose errors the program has not taken
+        self._function = _on_loop_t(weakly(self._take))
         self.engine = Engine()
+        self.engine.keep(self._function)
 
     def __enter__(self) -> "Loop":
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         try:
-            if self.engine.pointer:
+            if self.engine.is_open:
                 self.close()
         except Error:
             if not kind:                                    # otherwise the program's own error is the one to see
@@ -116,42 +122,59 @@ class Loop:
         self._spec.field_count, self._spec.field = len(names), addressof(table)
         while self._spec.targets < len(names) and names[-1 - self._spec.targets] in ("y", "weight"):
             self._spec.targets += 1
-        run = self._trainer.run(samples, {})
-        self._options = c_void_p(call(lib.pl_options_parse, json.dumps(run).encode(), b"run"))
-        opened = self._answer()
-        try:
-            self._loop = c_void_p(call(lib.pl_loop_open, self.engine.pointer, self._options, byref(self._spec),
-                                       opened.function, None))
-        except Error:
-            self.pending.remove(opened)
-            lib.pl_options_free(self._options)
-            self._options = None
-            raise
+        folder = None
+        if isinstance(self._trainer.weights, Mapping):
+            folder = tempfile.mkdtemp(prefix="paceline-")
+            self.engine.keep(give_back=lambda: shutil.rmtree(folder, ignore_errors=True))
+        run = self._trainer.run(samples, {}, folder)
+        options = c_void_p(call(lib.pl_options_parse, options_text(run), b"run"))
+        self.engine.keep(give_back=lambda: lib.pl_options_free(options))
+        opened = Answer(self)
+        with self._used() as engine:
+            self._pending[opened.number] = opened
+            try:
+                self._loop = c_void_p(call(lib.pl_loop_open, engine, options, byref(self._spec), self._function,
+                                           opened.number))
+            except Error:
+                del self._pending[opened.number]
+                raise
         opened.wait()
 
-    def _answer(self) -> Answer:
-        while len(self.pending) >= self._depth:
-            oldest = self.pending[0]
-            self.engine.wait(lambda: oldest.is_done)
-        answer = Answer(self)
-        self.pending.append(answer)
-        return answer
+    def _take(self, _loop: Any, result: Any, number: int) -> None:
+        self._pending.pop(number).take(result.contents)
+
+    @contextmanager
+    def _used(self) -> Iterator[Any]:
+        """The engine, for one call of the library."""
+        with self.engine.used() as engine:
+            if not engine:
+                raise Error("PL_ESTATE", "the loop is closed")
+            yield engine
 
     def _send(self, function: Any, data: Data, *before: Any) -> Answer:
-        if not self.engine.pointer:
-            raise Error("PL_ESTATE", "the loop is closed")
-        samples = Samples(fields_of(data))
-        if self._loop is None:
-            self._open(samples)
-        return self._call(self._answer(), function, *before, byref(samples.arrays()))
+        with self._used():
+            samples = Samples(fields_of(data))
+            if self._loop is None:
+                self._open(samples)
+        return self._call(function, *before, byref(samples.arrays()))
 
-    def _call(self, answer: Answer, function: Any, *arguments: Any) -> Answer:
-        try:
-            call(function, self._loop, *arguments, answer.function, None)
-        except Error:
-            self.pending.remove(answer)
-            raise
-        return answer
+    def _call(self, function: Any, *arguments: Any, answer: Optional[Answer] = None) -> Answer:
+        answer = answer or Answer(self)
+        while True:
+            with self._used():
+                if self._loop is None:
+                    raise Error("PL_ESTATE", "the first call of a loop trains or evaluates, because its batch has all "
+                                             "fields")
+                oldest = next(iter(self._pending.values()), answer)
+                if len(self._pending) < self._depth:
+                    self._pending[answer.number] = answer
+                    try:
+                        call(function, self._loop, *arguments, self._function, answer.number)
+                    except BaseException:
+                        del self._pending[answer.number]
+                        raise
+                    return answer
+            self.engine.wait(lambda: oldest.is_done)
 
     def train(self, data: Data) -> Answer:
         """Trains on a batch; the samples are copied before the call returns."""
@@ -163,8 +186,7 @@ class Loop:
 
     def predict(self, data: Data) -> Answer:
         """Computes the outputs of a batch with the current weights; targets may be missing."""
-        self._is_open()
-        return self._send(lib.pl_loop_predict, data)
+        return self._call(lib.pl_loop_predict, byref(Samples(fields_of(data)).arrays()))
 
     def backward(self, data: Data, objective: Optional[str] = None) -> Answer:
         """Computes gradients of an objective [the module's only one] and takes no step; those of several calls add up.
@@ -175,42 +197,34 @@ class Loop:
 
     def step(self, objective: Optional[str] = None) -> Answer:
         """Takes the optimizer step of an objective with the gradients that backward() has computed, of all ranks."""
-        self._is_open()
-        return self._call(self._answer(), lib.pl_loop_step, _encoded(objective))
+        return self._call(lib.pl_loop_step, _encoded(objective))
 
     def gradients(self, objective: Optional[str] = None) -> Answer:
         """The gradients by parameter, as `outputs` of the answer: of the mean over the samples of this rank."""
-        self._is_open()
-        return self._call(self._answer(), lib.pl_loop_gradients, _encoded(objective))
+        return self._call(lib.pl_loop_gradients, _encoded(objective))
 
     def set_gradients(self, gradients: Dict[str, Any], objective: Optional[str] = None) -> Answer:
         """Replaces the gradients of the parameters that are named, before step()."""
-        self._is_open()
-        arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in gradients.items()}
+        arrays = {name: np.ascontiguousarray(value_of(array, name), np.float32) for name, array in gradients.items()}
         table = (interface.pl_result_tensor_t * max(len(arrays), 1))()
         for k, (name, array) in enumerate(arrays.items()):
             if array.ndim > len(interface.pl_shape_t().dim):
                 raise ValueError(f"the gradient of {name} has {array.ndim} axes: no parameter has so many")
             shape = interface.pl_shape_t(array.ndim, array.shape)
             table[k] = interface.pl_result_tensor_t(name.encode(), shape, array.ctypes.data)
-        return self._call(self._answer(), lib.pl_loop_set_gradients, _encoded(objective), addressof(table), len(arrays))
+        return self._call(lib.pl_loop_set_gradients, _encoded(objective), addressof(table), len(arrays))
 
     def save(self, name: str) -> Answer:
         """Makes a checkpoint of the state after all calls so far; the loop has checkpoints=True."""
-        return self._call(self._answer(), lib.pl_loop_save, name.encode())
-
-    def _is_open(self) -> None:
-        if self._loop is None:
-            raise Error("PL_ESTATE", "the first call of a loop trains or evaluates, because its batch has all fields")
+        return self._call(lib.pl_loop_save, name.encode())
 
     def _exchange(self, function: Any, numbers: Any, *before: Any, gathers: bool = False) -> Answer:
-        self._is_open()
-        sent = np.ascontiguousarray(numbers)
+        sent = np.ascontiguousarray(value_of(numbers, "the array"))
         if sent.dtype.name not in DTYPES:
             raise TypeError(f"{sent.dtype} cannot be exchanged: convert it to one of {', '.join(DTYPES)}")
-        answer = self._answer()
+        answer = Answer(self)
         answer._sent, answer._gathers = sent, gathers
-        return self._call(answer, function, *before, DTYPES[sent.dtype.name], sent.ctypes.data, sent.size)
+        return self._call(function, *before, DTYPES[sent.dtype.name], sent.ctypes.data, sent.size, answer=answer)
 
     def all_gather(self, numbers: Any) -> Answer:
         """An array of each rank: `data` of the answer is [ranks, …]. All ranks make the call, with the same shape."""
@@ -228,27 +242,29 @@ class Loop:
 
     def barrier(self) -> Answer:
         """Its answer comes when all ranks have made the call."""
-        self._is_open()
-        return self._call(self._answer(), lib.pl_loop_barrier)
+        return self._call(lib.pl_loop_barrier)
 
     def scale_lr(self, factor: float) -> None:
         """Sets a factor on the learning rate, for batches sent from now on."""
-        call(lib.pl_loop_scale_lr, self._loop, factor)
+        with self._used():
+            if self._loop is None:
+                raise Error("PL_ESTATE", "scale_lr() follows the first batch, which opens the loop")
+            call(lib.pl_loop_scale_lr, self._loop, factor)
 
     def close(self) -> Dict[str, np.ndarray]:
         """Ends the loop when all calls are done, and returns the weights by name.
 
-        Raises the first error of a call whose answer was not waited for.
+        Raises the first error of a call whose answer was not waited for. A loop that is dropped before ends at once.
         """
         weights: Dict[str, np.ndarray] = {}
         try:
             if self._loop is not None:
                 answer = Answer(self)
-                self.pending.append(answer)
-                lib.pl_loop_close(self._loop, answer.function, None)
+                with self._used():
+                    self._pending[answer.number] = answer
+                    lib.pl_loop_close(self._loop, self._function, answer.number)
                 weights = answer.wait().outputs
         finally:
-            lib.pl_options_free(self._options)
             self.engine.close()
         for failed in self.failed[:1]:
             failed.wait()

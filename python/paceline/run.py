@@ -1,7 +1,7 @@
 """run.py - trainers and their results
 
-A run is awaited in an event loop of asyncio, or waited for: both read the engine's descriptor, on one thread. The
-engine's own threads do the work.
+A run is awaited in an event loop of asyncio, or waited for: both read the engine's descriptor. The engine's own threads
+do the work.
 """
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import ctypes
 import itertools
 import json
 import os
-import select
 import shutil
 import sys
 import tempfile
+import threading
 import warnings
 import weakref
 from ctypes import CFUNCTYPE, POINTER, byref, c_int, c_int64, c_void_p
@@ -24,8 +24,9 @@ import numpy as np
 
 from . import _interface as interface
 from .data import Data, PacelineWarning, Samples, array_of, fields_of
+from .engine import Engine, weakly
 from .graph import Module
-from .library import Error, call, lib, text_of
+from .library import Error, call, lib, options_text, text_of
 from .streams import Streamed, samples_of
 
 _on_done_t = CFUNCTYPE(None, c_void_p, POINTER(interface.pl_result_t), c_void_p)
@@ -67,11 +68,31 @@ class Lease:
         weakref.finalize(self, give_back, address)
 
 
+class Lent:
+    """A struct of the library as long as a hook runs; behind it each use is an error."""
+
+    def __init__(self, struct: Any, **more: Any) -> None:
+        vars(self).update(more, _struct=struct)
+
+    def _lent(self) -> Any:
+        try:
+            return vars(self)["_struct"]
+        except KeyError:
+            raise Error("PL_ESTATE", "the event and the request of a hook are used after the hook has returned: copy "
+                                     "what is needed of them in the hook") from None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lent(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._lent(), name, value)
+
+
 class Callback:
     """A callback: methods named as the hooks of paceline.h, such as on_train_epoch_end(event, request).
 
     event: a pl_hook_event_t, with event.values, the newest metrics as a dict. request: a pl_callback_request_t: set
-    request.stop, or call request.log(name, value). Both are invalid after the method returns. Methods run on the
+    request.stop, or call request.log(name, value). To use them after the method has returned is an error. Methods run on the
     thread of rank 0, where the run waits for them. requests and every_n_steps are as in pl_callback_ops_t. An
     exception in a method ends the run, and is raised by fit().
     """
@@ -103,8 +124,13 @@ class Callback:
         try:
             event, request = event.contents, request.contents
             event.values = json.loads(event.metrics or b"{}")
-            request.log = lambda name, value: call(lib.pl_callback_log, byref(request), name.encode(), value)
-            getattr(self, interface.HOOKS[point])(event, request)
+            lent = Lent(event), Lent(request, log=lambda name, value: call(lib.pl_callback_log, byref(request),
+                                                                           name.encode(), value))
+            try:
+                getattr(self, interface.HOOKS[point])(*lent)
+            finally:
+                for each in lent:
+                    vars(each).clear()
             return 0
         except BaseException as raised:                     # it cannot pass through C
             self.raised = raised
@@ -186,95 +212,53 @@ class Model:
 
     def __init__(self, checkpoint: Union[str, Path], threads: int = 1) -> None:
         """checkpoint: a .safetensors file, a checkpoint or the folder of a run; threads: that compute."""
-        self._model = c_void_p(call(lib.pl_model_load, os.fsencode(checkpoint), threads))
-        weakref.finalize(self, lib.pl_model_unload, self._model)
+        self._loaded, self._lock = [c_void_p(call(lib.pl_model_load, os.fsencode(checkpoint), threads))], threading.Lock()
+        weakref.finalize(self, self._unload, self._loaded, self._lock)
+
+    @staticmethod
+    def _unload(loaded: List[Any], lock: Any) -> None:
+        with lock:                                          # at exit a thread may compute with it
+            lib.pl_model_unload(loaded.pop())
 
     def __call__(self, data: Data) -> Dict[str, np.ndarray]:
         answers, arrays = interface.pl_answers_t(), Samples(fields_of(data)).arrays()
-        call(lib.pl_model_run, self._model, byref(arrays), byref(answers))
-        # The next call overwrites the outputs, so they are copied: a plan's buffers are small.
-        return {name: view.copy() for name, view in views_of(answers.output, answers.count, self).items()}
-
-
-class Engine:
-    """An engine on the thread of the program, which waits for its notifications on a descriptor."""
-
-    def __init__(self) -> None:
-        self.pointer: Any = c_void_p(call(lib.pl_engine_new, None))
-        self._waiting: List[Tuple[Callable[[], bool], "asyncio.Future[None]"]] = []
-
-    def close(self) -> None:
-        lib.pl_engine_free(self.pointer)
-        self.pointer = None
-
-    def wait(self, is_done: Callable[[], bool], on_interrupt: Optional[Callable[[], None]] = None) -> None:
-        """Delivers notifications until is_done(). on_interrupt takes the first Ctrl-C; any other is raised."""
-        poll = select.poll()
-        poll.register(lib.pl_engine_fd(self.pointer), select.POLLIN)
-        while not is_done():
-            try:
-                poll.poll(1000)
-                lib.pl_engine_dispatch(self.pointer)
-            except KeyboardInterrupt:
-                if not on_interrupt:
-                    raise
-                on_interrupt()
-                on_interrupt = None
-
-    async def arrives(self, is_done: Callable[[], bool]) -> None:
-        """The same in a loop of asyncio, where several tasks may wait at once."""
-        loop = asyncio.get_running_loop()
-        future: "asyncio.Future[None]" = loop.create_future()
-        if is_done():
-            return
-        if not self._waiting:                               # one reader, for all that wait
-            loop.add_reader(lib.pl_engine_fd(self.pointer), self._readable)
-        self._waiting.append((is_done, future))
-        try:
-            await future
-        finally:
-            self._waiting.remove((is_done, future))
-            if not self._waiting and self.pointer:
-                loop.remove_reader(lib.pl_engine_fd(self.pointer))
-
-    def _readable(self) -> None:
-        lib.pl_engine_dispatch(self.pointer)
-        for is_done, future in self._waiting:
-            if is_done() and not future.done():
-                future.set_result(None)
+        with self._lock:                                    # C takes one thread at a time
+            if not self._loaded:
+                raise Error("PL_ESTATE", "the program ends, and has unloaded the model")
+            call(lib.pl_model_run, self._loaded[0], byref(arrays), byref(answers))
+            # The next call overwrites the outputs, so they are copied: a plan's buffers are small.
+            return {name: view.copy() for name, view in views_of(answers.output, answers.count, self).items()}
 
 
 class Run:
-    """A run under way: wait() for it, or await it; stop() ends it at its next step."""
+    """A run under way: wait() for it, or await it, on any thread; stop() ends it at its next step.
+
+    A run whose object is dropped ends, as a run under way does at the end of the program: nothing could have its result.
+    """
 
     def __init__(self, trainer: "Trainer", function: Any, arguments: Sequence[Any], options: Dict[str, Any],
                  samples: Sequence[Any] = (), folder: Optional[str] = None) -> None:
         self._result: Optional[Result] = None
         self._error: Optional[BaseException] = None
         self._is_done, self._trainer = False, trainer
-        self._samples, self._folder = list(samples), folder
+        self._samples = list(samples)
         self.history: List[Dict[str, Any]] = []
-        self._functions = _on_done_t(self._on_done), _on_progress_t(self._on_progress)
-        self._options = self._run = None
-        self._engine: Optional[Engine] = Engine()
+        on_done, on_progress = _on_done_t(weakly(self._on_done)), _on_progress_t(weakly(self._on_progress))
+        self._engine = Engine()
+        for each in self._samples:
+            self._engine.keep(give_back=each.release)
+        if folder:
+            self._engine.keep(give_back=lambda: shutil.rmtree(folder, ignore_errors=True))
         try:
-            self._options = c_void_p(call(lib.pl_options_parse, json.dumps(options).encode(), b"run"))
-            self._run = c_void_p(call(lib.pl_trainer_new, self._engine.pointer, self._options))
-            lib.pl_trainer_on_progress(self._run, self._functions[1], None)
-            call(function, self._run, *arguments, self._functions[0], None)
+            given = c_void_p(call(lib.pl_options_parse, options_text(options), b"run"))
+            self._engine.keep(on_done, on_progress, give_back=lambda: lib.pl_options_free(given))
+            with self._engine.used() as engine:
+                self._run = c_void_p(call(lib.pl_trainer_new, engine, given))
+                lib.pl_trainer_on_progress(self._run, on_progress, None)
+                call(function, self._run, *arguments, on_done, None)
         except BaseException:
-            self._close()
-            raise
-
-    def _close(self) -> None:
-        lib.pl_options_free(self._options)
-        if self._engine:
             self._engine.close()
-        self._engine = self._options = None
-        for samples in self._samples:
-            samples.release()
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
 
     def _on_progress(self, _trainer: Any, progress: Any, _user: Any) -> None:
         progress = progress.contents
@@ -315,14 +299,15 @@ class Run:
 
     def stop(self, reason: str = "stop() was called") -> None:
         """Ends the run at its next step; its result has the reason."""
-        if self._engine and not self._is_done:
-            lib.pl_trainer_stop(self._run, reason.encode(), None)
+        with self._engine.used() as engine:
+            if engine and not self._is_done:
+                lib.pl_trainer_stop(self._run, reason.encode(), None)
 
     def _finish(self) -> Result:
-        if self._engine:
+        if self._engine.is_open:
             if self._trainer.progress and hasattr(self._trainer.progress, "end"):
                 self._trainer.progress.end()
-            self._close()
+            self._engine.close()
         if self._error:
             raise self._error
         for left_out in (each.left_out for each in self._samples if each.left_out):
@@ -336,22 +321,24 @@ class Run:
 
     def wait(self) -> Result:
         """The result. Ctrl-C stops the run at its next step, and its result is "stopped"; a second Ctrl-C is raised."""
-        if self._engine:
+        if self._engine.is_open:
             try:
                 self._engine.wait(lambda: self._is_done, lambda: self.stop("Ctrl-C"))
+            except Error:
+                raise
             except BaseException:
-                self._close()                               # ends the run
+                self._engine.close()                        # ends the run
                 raise
         return self._finish()
 
     def __await__(self) -> Generator[Any, None, Result]:
-        if self._engine:
+        if self._engine.is_open:
             try:
                 yield from self._engine.arrives(lambda: self._is_done).__await__()
-            except asyncio.CancelledError:                  # of the wait: the run continues, and can be awaited again
+            except (Error, asyncio.CancelledError):         # of the wait: the run continues, and can be awaited again
                 raise
             except BaseException:
-                self._close()
+                self._engine.close()
                 raise
         return self._finish()
 
@@ -421,7 +408,7 @@ class Trainer:
         for each in callbacks:
             if isinstance(each, type):
                 raise TypeError(f"{each.__name__} is a class: pass an object of it, callbacks=[{each.__name__}()]")
-        self.module, self._weights = module, weights
+        self.module, self.weights = module, weights
         self.callbacks = [each for each in callbacks if isinstance(each, Callback)]
         self.progress = ProgressLine.if_seen() if progress is None else \
             ProgressLine() if progress is True else progress or None
@@ -443,7 +430,7 @@ class Trainer:
         samples = samples_of(data) if data is not None else None
         run = self.run(samples, {})
         run.pop("data", None)
-        return json.dumps(run, indent=1) if as_text else run
+        return options_text(run, indent=1).decode() if as_text else run
 
     def run(self, samples: Any, data: Dict[str, Any], folder: Optional[str] = None,
             trained: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
@@ -457,12 +444,14 @@ class Trainer:
             module = self.module.record(samples.description, samples.data_info)
         else:
             module = dict(self.module) if isinstance(self.module, Mapping) else {"name": self.module}
-        if isinstance(self._weights, Mapping):
-            assert folder
-            save_weights(f"{folder}/first.safetensors", self._weights)
+        if isinstance(self.weights, Mapping):
+            if not folder:
+                raise TypeError("weights are arrays, and a run file has the path of a file: write one with "
+                                "pl.save_weights(path, arrays), and pass weights=path")
+            save_weights(f"{folder}/first.safetensors", self.weights)
             module["init_from"] = f"{folder}/first.safetensors"
-        elif self._weights is not None:
-            module["init_from"] = os.fspath(self._weights)
+        elif self.weights is not None:
+            module["init_from"] = os.fspath(self.weights)
         run: Dict[str, Any] = {"module": module, "trainer": dict(self._options)}
         run.update({name: value for name, value in self._sections.items() if value})
         names = [each.register() for each in self.callbacks]
@@ -496,7 +485,7 @@ class Trainer:
             if data is not None and data is not read:
                 samples[name] = samples_of(data, samples.get("train"))
         trainer, of_data, endings = self._plan(samples)
-        folder = tempfile.mkdtemp(prefix="paceline-") if self._is_apart() or isinstance(self._weights, Mapping) \
+        folder = tempfile.mkdtemp(prefix="paceline-") if self._is_apart() or isinstance(self.weights, Mapping) \
             else None
         try:
             first = next(iter(samples.values()), None)
