@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 
 import numpy as np
 
@@ -96,6 +97,12 @@ def runs_and_loops_that_are_dropped_end():
         return run.history
     asyncio.run(leaves())
     ok("a run of asyncio ends with the coroutine that has it", returns_to(before))
+
+    until = Until()
+    until.run = start(callbacks=[until])
+    lives = weakref.ref(until)
+    del until
+    ok("and one whose callback knows it", returns_to(before) and lives() is None)
 
     class Drops(pl.Callback):
         mine = [None]

@@ -70,15 +70,14 @@ def _free_all() -> None:
         held.free()
 
 
-def weakly(method: Callable[..., None]) -> Callable[..., None]:
-    """A method for a notification, which does not keep its object."""
-    reference = weakref.WeakMethod(method)                  # type: ignore[arg-type]
+def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that C calls, which does not keep its object; without it the call does nothing and returns 0."""
+    reference = weakref.WeakMethod(method)
 
-    def notified(*arguments: Any) -> None:
+    def called(*arguments: Any) -> Any:
         target = reference()
-        if target:
-            target(*arguments)
-    return notified
+        return target(*arguments) if target else 0
+    return called
 
 
 class Engine:

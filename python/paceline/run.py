@@ -111,7 +111,7 @@ class Callback:
         table = interface.pl_callback_ops_t(
             name=name.encode(), help=b"of Python", size=1, requests=self.requests,
             points=sum(1 << k for k, hook in enumerate(interface.HOOKS) if hasattr(self, hook)))
-        functions = _on_hook_t(self._on), _every_t(lambda _: self.every_n_steps)
+        functions = _on_hook_t(weakly(self._on)), _every_t(weakly(self._every))
         table.on = ctypes.cast(functions[0], c_void_p)
         table.every_n_steps = ctypes.cast(functions[1], c_void_p)
         _tables.append((table, functions))
@@ -119,6 +119,9 @@ class Callback:
         call(lib.pl_register, rows)
         self.name = name
         return name
+
+    def _every(self, _self: Any) -> int:
+        return self.every_n_steps
 
     def _on(self, _self: Any, point: int, event: Any, request: Any, err: Any) -> int:
         try:
@@ -237,11 +240,11 @@ class Run:
     """
 
     def __init__(self, trainer: "Trainer", function: Any, arguments: Sequence[Any], options: Dict[str, Any],
-                 samples: Sequence[Any] = (), folder: Optional[str] = None) -> None:
+                 samples: Sequence[Any] = (), folder: Optional[str] = None, endings: Sequence[_Ending] = ()) -> None:
         self._result: Optional[Result] = None
         self._error: Optional[BaseException] = None
         self._is_done, self._trainer = False, trainer
-        self._samples = list(samples)
+        self._samples, self._endings = list(samples), endings
         self.history: List[Dict[str, Any]] = []
         on_done, on_progress = _on_done_t(weakly(self._on_done)), _on_progress_t(weakly(self._on_progress))
         self._engine = Engine()
@@ -501,7 +504,7 @@ class Trainer:
                 run["callbacks"] = [*run.get("callbacks", []), *(each.register() for each in endings)]
             if not parts:                                   # a prompt needs no data
                 del run["data"]
-            return Run(self, function, arguments, run, list(samples.values()), folder)
+            return Run(self, function, arguments, run, list(samples.values()), folder, endings)
         except BaseException:
             for each in samples.values():
                 each.release()
