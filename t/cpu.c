@@ -143,6 +143,26 @@ static void check_pictures(cpu_rig_t *rig, int64_t channels, int64_t filters)
     check_size(rig, "batch_norm, images", PL_SHAPE(3, channels, 9, 7), none, none);
 }
 
+/* Kernels of 3 x 3 with many channels are computed in tiles of 2 x 2 results. */
+static void check_tiles(cpu_rig_t *rig, int64_t high, int64_t wide)
+{
+    static const struct {
+        int64_t batch, channels, filters;
+    } sizes[] = {{7, 32, 40}, {5, 48, 32}};
+    for (int64_t padding = 0; padding < 3; padding++)
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+            operator_case_t c = cpu_case("conv2d, padding");
+            char title[96];
+            c.windows = (pl_windows_t){.padding = {padding, wide % 2 ? padding : 2}};
+            c.shape[0] = PL_SHAPE(sizes[k].batch, sizes[k].channels, high, wide);
+            c.shape[1] = PL_SHAPE(sizes[k].filters, sizes[k].channels, 3, 3);
+            c.shape[2] = PL_SHAPE(sizes[k].filters);
+            snprintf(title, sizeof title, "tiles of %d x %d, padding %d, %d channels",
+                     (int)high, (int)wide, (int)padding, (int)sizes[k].channels);
+            check_case(rig, &c, 1e-4, title);
+        }
+}
+
 static void check_sizes(cpu_rig_t *rig)
 {
     static const int64_t sizes[] = {1, 3, 17, 1000};
@@ -160,6 +180,8 @@ static void check_sizes(cpu_rig_t *rig)
     check_pictures(rig, 32, 16);
     check_size(rig, "conv2d, padding", PL_SHAPE(3, 16, 13, 11), PL_SHAPE(4, 16, 3, 3),
                PL_SHAPE(4));               /* windows of two images at a time, then one */
+    check_tiles(rig, 9, 11);
+    check_tiles(rig, 10, 8);
     check_size(rig, "conv2d, stride", PL_SHAPE(3, 19, 11, 8), PL_SHAPE(5, 19, 3, 3),
                PL_SHAPE(5));
     check_size(rig, "conv2d, rectangles", PL_SHAPE(2, 16, 7, 6), PL_SHAPE(4, 16, 2, 5),

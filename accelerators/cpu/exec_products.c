@@ -71,6 +71,88 @@ static int prepare_matmul(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *er
     return keep_product(s, pl_slices_matmul(b->library, b->threads, &m, err));
 }
 
+/* ---- Convolutions with kernels of 3 x 3 ---- */
+
+static int64_t winograd_floats(const pl_winograd_job_t *job)
+{
+    return (16 * job->block + 1) * (job->channels + job->filters);
+}
+
+typedef struct winograd_call {
+    const pl_winograd_job_t *job;
+    pl_kernel_run_t *kernel;
+} winograd_call_t;
+
+static void winograd_piece(void *user, int64_t from, int64_t to, int part)
+{
+    const winograd_call_t *call = user;
+    pl_winograd_job_t job = *call->job;
+    job.scratch += part * winograd_floats(&job);
+    call->kernel(&job, from, to);
+}
+
+static int run_winograd(const pl_exec_op_t *s, const pl_exec_context_t *f,
+                        pl_error_t *err)
+{
+    (void)err;
+    pl_winograd_job_t job = *(const pl_winograd_job_t *)s->own;
+    winograd_call_t call = {&job, f->kernels->winograd};
+    job.x = pl_in(s, f, 0);
+    job.w = pl_in(s, f, 1);
+    job.bias = s->op.input_count == 3 ? pl_in(s, f, 2) : NULL;
+    job.y = pl_out(s, f, 0);
+    job.packed = (float *)f->scratch;
+    job.scratch = job.packed + 16 * job.channels * job.filters;
+    pl_parallel_run(f->pool, f->threads, job.channels, 8, f->kernels->winograd_pack,
+                    &job);
+    pl_parallel_for(f->pool, f->threads, s->size[0], 8, winograd_piece, &call);
+    return PL_OK;
+}
+
+/* Winograd's products are fewer, but their operands have to be turned.  Measured with
+ * AVX2, a training of such layers by the library takes 0.9 times as long with 24
+ * channels, 1.07 with 32, 1.2 with 64 and 1.35 with 128; with 256, the turned weights
+ * leave the cache. */
+static bool winograd_pays(const pl_convolution_t *c, const pl_builder_t *b)
+{
+    bool is_plain = c->kind != PL_CONVOLVE_GRAD_W && c->groups == 1 && c->in[0] == 1
+                    && c->window.kernel[0] == 1 && !strcmp(b->kernels->name, "avx2");
+    for (int k = 1; k < PL_SPACE; k++)
+        is_plain &= c->window.kernel[k] == 3 && c->window.stride[k] == 1
+                    && c->window.dilation[k] == 1 && c->window.before[k] <= 2;
+    return is_plain && c->channels % 8 == 0 && c->filters % 8 == 0 && c->channels >= 32
+           && c->filters >= 32 && c->channels * c->filters <= 128 * 128
+           && c->batch * c->out[1] * c->out[2] >= 256;
+}
+
+static int prepare_winograd(pl_exec_op_t *s, const pl_convolution_t *c,
+                            const pl_builder_t *b, pl_error_t *err)
+{
+    enum { CACHE = 3072 };                         /* floats of both kinds at a place */
+    const bool turned = c->kind == PL_CONVOLVE_GRAD_X;
+    const int64_t block = CACHE / (c->channels + c->filters) / 6 * 6;
+    pl_winograd_job_t *job = s->own = pl_alloc(sizeof *job);
+    if (!job)
+        return pl_no_memory(err);
+    *job = (pl_winograd_job_t){.channels = turned ? c->filters : c->channels,
+                               .filters = turned ? c->channels : c->filters,
+                               .block = block < 12 ? 12 : block,
+                               .turned = turned};
+    for (int k = 0; k < 2; k++) {
+        const int64_t before = c->window.before[k + 1];
+        job->in[k] = turned ? c->out[k + 1] : c->in[k + 1];
+        job->out[k] = turned ? c->in[k + 1] : c->out[k + 1];
+        job->before[k] = turned ? 2 - before : before;
+        job->tiles[k] = (job->out[k] + 1) / 2;
+    }
+    s->size[0] = c->batch * job->tiles[0] * job->tiles[1];
+    s->scratch = (size_t)(16 * job->channels * job->filters
+                          + b->threads * winograd_floats(job))
+                 * sizeof(float);
+    s->run = run_winograd;
+    return PL_OK;
+}
+
 /* x and y are [B, ..., C], w [filters, C / groups, ...]. */
 static int prepare_convolution(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
 {
@@ -91,6 +173,8 @@ static int prepare_convolution(pl_exec_op_t *s, const pl_builder_t *b, pl_error_
     c.may_unfold = strcmp(b->kernels->name, "avx512") != 0;
     pl_space_of(x, 1, c.in);
     pl_space_of(y, 1, c.out);
+    if (winograd_pays(&c, b))
+        return prepare_winograd(s, &c, b, err);
     s->run = run_product;
     return keep_product(s, pl_slices_convolution(b->library, b->threads, &c, err));
 }

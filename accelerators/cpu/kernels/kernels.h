@@ -136,6 +136,17 @@ typedef struct pl_pool_job {
     int32_t *where;
 } pl_pool_job_t;
 
+/* A convolution of x [batch, in..., channels] with a kernel of 3 x 3, each in pieces of
+ * `block` tiles of 2 x 2 of y [batch, out..., filters], which is whole vectors. */
+typedef struct pl_winograd_job {
+    int64_t channels, filters, in[2], out[2], before[2], tiles[2], block;
+    bool turned;                    /* of a gradient: w [channels, filters, 3, 3] is taken
+                                       back to front  [w is [filters, channels, 3, 3]] */
+    const float *w, *x, *bias;                              /* bias [filters]  [none] */
+    float *y, *packed;                                      /* [16, channels, filters] */
+    float *scratch;                /* of a thread, [16 block + 1, channels + filters] */
+} pl_winograd_job_t;
+
 /* Copies elements of `size` bytes from x to y, both with strides in elements. */
 typedef struct pl_move_job {
     int rank, size;
@@ -308,7 +319,9 @@ typedef void pl_kernel_run_t(const void *job, int64_t from, int64_t to);
     X(scatter, pl_gather_job_t) \
     X(softmax, pl_softmax_job_t) \
     X(softmax_grad, pl_softmax_job_t) \
-    X(sum, pl_sum_job_t)
+    X(sum, pl_sum_job_t) \
+    X(winograd, pl_winograd_job_t) \
+    X(winograd_pack, pl_winograd_job_t)
 
 typedef struct pl_kernels {
     const char *name;                                       /* "avx512" */
