@@ -194,6 +194,8 @@ static void mistakes_name_their_call(void)
          "tensor: values takes 2 numbers, which shape has, not 1$"},
         {"[['tensor',{'dtype':'float32','shape':[0],'values':[]}]]",
          "shape takes sizes of at least 1"},
+        {"[['tensor',{'dtype':'int64','shape':[4294967296,4294967296],'values':[]}]]",
+         "shape takes sizes of at least 1, which fit in memory"},
         {"[['tensor',{'dtype':'uint8','shape':[1],'values':[1]}]]",
          "dtype takes one of float32, int32, int64, not \"uint8\"$"},
         {"[['tensor',{'dtype':'int64','shape':[1],'values':[1.5]}]]",

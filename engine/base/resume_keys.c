@@ -196,8 +196,7 @@ static int run_forget_names(json_t *run)
     return failed;
 }
 
-/* Removes what changes no result of the module "graph": the places of its calls in a
- * program, ["relu", {"x": 0}, "net.py:3"]. */
+/* Removes the places in a program from calls, ["relu", {"x": 0}, "net.py:3"]. */
 static void places_forget(json_t *calls)
 {
     const char *key;
@@ -207,6 +206,14 @@ static void places_forget(json_t *calls)
         places_forget(value);
     json_array_foreach(calls, at, value)
         json_array_remove(value, 2);
+}
+
+/* The places of a module "graph" change no result. */
+static void module_forget_places(json_t *module)
+{
+    const char *name = json_string_value(json_object_get(module, "name"));
+    if (name && !strcmp(name, "graph"))
+        places_forget(json_object_get(module, "calls"));
 }
 
 /* The keys without those that depend on the number of ranks. */
@@ -270,8 +277,8 @@ int pl_resume_check(const json_t *then, const json_t *now, bool by_content,
     int code = a && b ? PL_OK : PL_ENOMEM;
     if (!code && by_content && (run_forget_names(a) || run_forget_names(b)))
         code = pl_no_memory(err);
-    places_forget(json_object_get(json_object_get(a, "module"), "calls"));
-    places_forget(json_object_get(json_object_get(b, "module"), "calls"));
+    module_forget_places(json_object_get(a, "module"));
+    module_forget_places(json_object_get(b, "module"));
     if (!code)
         code = run_compare(a, b, err);
     json_decref(a);

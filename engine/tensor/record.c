@@ -47,21 +47,23 @@ static void call_tensor(pl_recorded_t *r)
     pl_recorded_word(r, "dtype", true, dtypes, false, &dtype);
     pl_recorded_shape(r, "shape", true, &shape);
     const size_t width = dtype == PL_I64 ? 8 : 4;
-    const void *bytes = pl_recorded_base64(r, "base64", &count);
+    const void *bytes = pl_recorded_base64(r, "base64", &count), *values = bytes;
     if (bytes && count % width)
         pl_recorded_fail(r, "base64 has %zu bytes, but an element has %zu", count, width);
     count /= width;
-    const void *values = bytes ? bytes : dtype == PL_F32
-                             ? (const void *)pl_recorded_reals(r, "values", true, &count)
-                         : dtype == PL_I32
-                             ? (const void *)pl_recorded_ints(r, "values", true, &count)
-                             : pl_recorded_i64s(r, "values", true, &count);
+    if (!bytes && dtype == PL_F32)
+        values = pl_recorded_reals(r, "values", true, &count);
+    else if (!bytes && dtype == PL_I32)
+        values = pl_recorded_ints(r, "values", true, &count);
+    else if (!bytes)
+        values = pl_recorded_i64s(r, "values", true, &count);
+    int64_t elements = 1;
     for (int k = 0; k < shape.rank && !r->error.code; k++)
-        if (shape.dim[k] < 1)
-            pl_recorded_fail(r, "shape takes sizes of at least 1");
-    if (!r->error.code && (int64_t)count != pl_elements(shape))
+        if (shape.dim[k] < 1 || __builtin_mul_overflow(elements, shape.dim[k], &elements))
+            pl_recorded_fail(r, "shape takes sizes of at least 1, which fit in memory");
+    if (!r->error.code && (int64_t)count != elements)
         pl_recorded_fail(r, "values takes %lld numbers, which shape has, not %zu",
-                         (long long)pl_elements(shape), count);
+                         (long long)elements, count);
     if (!pl_recorded_is_ready(r))
         return;
     const bool is_list = dtype == PL_F32 && !bytes;         /* of doubles */
