@@ -1,31 +1,45 @@
 #!/usr/bin/env bash
 # wheel.t - tests of the wheel: it brings the library, and needs NumPy alone
 #
-# WHEEL_PYTHONS="python3.8 python3.13" names the interpreters, into whose environments pip installs NumPy from its
-# index; without it the oldest and the newest interpreter of PATH that have NumPy lend it to the environment.
+# The oldest and the newest interpreter of this machine run it: of PATH, of /usr/bin and of pyenv. One without NumPy gets
+# it by pip; where pip reaches no index, those that have NumPy lend it to their environments. WHEEL_PYTHONS="python3.8
+# python3.13" names other interpreters, to which pip gives NumPy in any case.
 . "$(dirname "$0")/tap.sh"
 
-# The interpreters to test with: those that are given, or the first and the last that work.
-pythons() {
-    local version python found=()
-    if [ -n "${WHEEL_PYTHONS-}" ]; then
-        read -ra found <<<"$WHEEL_PYTHONS"
-    else
-        for version in {8..19}; do
-            for python in "python3.$version" "/usr/bin/python3.$version"; do
-                "$python" -c 'import numpy, venv, ensurepip' 2>/dev/null && found+=("$python") && break
-            done
+# interpreters - all that can make environments, from the oldest
+interpreters() {
+    local version python
+    for version in {8..19}; do
+        for python in "python3.$version" "/usr/bin/python3.$version" \
+            "${PYENV_ROOT:-$HOME/.pyenv}/versions/3.$version".*/bin/python; do
+            "$python" -c 'import venv, ensurepip' 2>/dev/null && echo "$python"
         done
-        [ ${#found[@]} -gt 2 ] && found=("${found[0]}" "${found[-1]}")
-    fi
-    echo "${found[@]}"
+    done
 }
 
-# environment PYTHON - a new environment in ./env, with the wheel
+# first_usable PYTHONS... - the first of them that has NumPy, or for which pip gets it into ./index; else why none does
+first_usable() {
+    local python
+    for python; do
+        if [ -z "${WHEEL_PYTHONS-}" ] && "$python" -c 'import numpy' 2>/dev/null; then
+            echo "$python"
+            return
+        fi
+        if "$python" -m pip download -q --disable-pip-version-check --no-deps --only-binary :all: \
+            --retries 0 --timeout 10 -d "index/$python" numpy 2>pip.err; then
+            echo "$python"
+            return
+        fi
+        echo "# $python has no NumPy, and pip gets none: $(tail -n 1 pip.err)" >&2
+    done
+    return 1
+}
+
+# environment PYTHON - a new environment in ./env, with the wheel and a NumPy of its own, or one that is lent
 environment() {
     rm -rf env
-    if [ -n "${WHEEL_PYTHONS-}" ]; then
-        "$1" -m venv env && env/bin/pip install -q --disable-pip-version-check numpy
+    if [ -d "index/$1" ]; then
+        "$1" -m venv env && env/bin/pip install -q --disable-pip-version-check --no-index "index/$1"/*.whl
     else
         "$1" -m venv --system-site-packages env
     fi && env/bin/pip install -q --disable-pip-version-check --no-index --no-deps wheel/*.whl
@@ -87,18 +101,19 @@ for path in glob.glob(sys.argv[1] + "/python/paceline/*.py") + [sys.argv[2] + "/
     is "$status$err" 0 "Python 3.8 can parse it"
 }
 
-read -ra found < <(pythons)
-if [ ${#found[@]} = 0 ]; then
-    skip "no Python with NumPy, venv and pip here"
-elif [ -n "$(sanitized)" ]; then
+mapfile -t all < <(if [ -n "${WHEEL_PYTHONS-}" ]; then xargs -n 1 <<<"$WHEEL_PYTHONS"; else interpreters; fi)
+if [ -n "$(sanitized)" ]; then
     skip "Python without the sanitizer cannot load the library"
+elif ! oldest=$(first_usable "${all[@]}"); then
+    skip "no Python with venv, pip and NumPy here"
 else
+    mapfile -t all < <(printf '%s\n' "${all[@]}" | tac)
+    newest=$(first_usable "${all[@]}")
     export PYTHONDONTWRITEBYTECODE=1
-    echo "# ${found[*]}"
-    the_oldest_python_can_read_the_package "${found[0]}"
-    a_wheel_is_made_without_a_network "${found[0]}"
-    for python in "${found[@]}"; do
-        an_environment_has_all_it_needs "$python"
-    done
+    echo "# $("$oldest" -V) and $("$newest" -V)"
+    the_oldest_python_can_read_the_package "$newest"
+    a_wheel_is_made_without_a_network "$oldest"
+    an_environment_has_all_it_needs "$oldest"
+    [ "$oldest" = "$newest" ] || an_environment_has_all_it_needs "$newest"
 fi
 done_testing
