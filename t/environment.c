@@ -1,17 +1,16 @@
 /* environment.c - tests of actors/launchers/environment.c: each source by its own
  * variables, and what contradicts itself; of bootstrap.c: a name that is not resolved */
-#include "actors/launchers/environment.h"
+#include "actors/launchers/bootstrap.h"
 
 #include <netdb.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "actors/launchers/bootstrap.h"
 #include "base/clock.h"
 #include "tap.h"
 
-static const char *const *variables;                        /* "NAME=VALUE" up to NULL */
+static const char *const *variables; /* "NAME=VALUE" up to NULL */
 
 static char *get(const char *name)
 {

@@ -1,6 +1,6 @@
 /* job_serialization.c - tests of actors/launchers/job_serialization.c: what came of a
  * run comes whole, or not at all */
-#include "actors/launchers/job_serialization.h"
+#include "actors/launchers/forwarding.h"
 
 #include <string.h>
 

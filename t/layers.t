@@ -139,7 +139,7 @@ words()
     sed 's/pl_spawn(/pl_start_actor(/g' "$@" | grep -inE \
         '\<v?fork|\<pid|getpid|waitpid|\<kill|posix_spawn|\<exec|spawn|process(es)?\>|signal|thread_|pipe\>|socket|\<ssh|mpi(run)?\>|slurm|inline|script|external|world|local_rank|node|device|gradient'
 }
-words actors/launchers/spawn.c | finds 'words of processes are found'
+words actors/launchers/local.c | finds 'words of processes are found'
 echo "$trainer" | grep request.h | finds 'and what the trainer includes'
 words $trainer | holds 'the trainer has no word for processes, devices or gradients'
 

@@ -1,4 +1,4 @@
-/* ranks.c - tests of actors/launchers/ranks.c and inline.c: several ranks, one run
+/* ranks.c - tests of actors/launchers/ranks.c and local.c: several ranks, one run
  *
  * Under a strategy whose ranks have nothing to do with each other: each trains a model of
  * its own on its part of the data. */

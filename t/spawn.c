@@ -1,4 +1,4 @@
-/* spawn.c - tests of actors/launchers/spawn.c, proxy.c, rank_process.c,
+/* spawn.c - tests of actors/launchers/local.c (spawn), proxy.c, rank_process.c,
  * job_serialization.c: ranks that are processes train what ranks that are threads do */
 #include <math.h>
 #include <stdio.h>
@@ -123,7 +123,7 @@ static void a_run_resumes_from_a_checkpoint(void)
     static const char saves[] = "[{\"name\": \"model_checkpoint\", "
                                 "\"every_n_train_steps\": 3, \"save_top_k\": -1}]";
     char from[600];
-    if (!rig_has("cpu"))                                    /* the fake one has float64 */
+    if (!rig_has("cpu")) /* the fake one has float64 */
         return;
     rig_t *rig = far_new(.data = SPLIT, .rig = {.accelerator = "cpu",
                                                 .trainer = "\"max_epochs\": 4",
@@ -372,7 +372,7 @@ static void watch_later(rig_t *rig, const pl_progress_t *progress)
 
 static void a_later_viewer_sees_ranks_as_well(void)
 {
-    pl_context_acquire(NULL);                         /* so that it outlives the engine */
+    pl_context_acquire(NULL); /* so that it outlives the engine */
     rig_t *rig =
         far_new(.rig = {.trainer = "\"max_epochs\": 100000", .on_progress = watch_later});
     is_text(rig_fit(rig)->status, "stopped", "it is watched until rank 1 is seen");

@@ -1,5 +1,5 @@
-/* bootstrap.h - how the processes of a job find each other: folders of sockets, a
- * variable of the environment, and addresses */
+/* bootstrap.h - how the processes of a job find each other: folders of sockets, variables
+ * of the environment, and addresses */
 #ifndef PL_LAUNCHERS_BOOTSTRAP_H
 #define PL_LAUNCHERS_BOOTSTRAP_H
 
@@ -22,7 +22,7 @@ typedef enum pl_folder_file {
     PL_FOLDER_STREAM,
     PL_FOLDER_CALLS_BULK,
     PL_FOLDER_CALLS_STREAM,
-    PL_FOLDER_RUN_DIR_INDEX,                                /* files */
+    PL_FOLDER_RUN_DIR_INDEX, /* files */
     PL_FOLDER_FINISHED_RANKS,
     PL_FOLDER_RUN_HISTORY,
     PL_FOLDER_FILES
@@ -31,22 +31,22 @@ typedef enum pl_folder_file {
 const char *pl_folder_path(const char *folder, pl_folder_file_t file,
                            char text[PL_FOLDER_PATH]);
 
-/* ---- The variable of the environment ---- */
+/* ---- The variable that a launcher of Paceline sets ---- */
 
 typedef struct pl_bootstrap {
     int rank, world_size;
     uint64_t run;
     uint32_t incarnation;
-    int64_t began;                         /* zero of the stream's time, ns of pl_now() */
-    int log_level;                         /* least urgent level that the log has */
-    int grace_ms;                          /* of pl_runtime_t */
-    int past_runs;                         /* runs of the program that were over when its
+    int64_t began; /* zero of the stream's time, ns of pl_now() */
+    int log_level; /* least urgent level that the log has */
+    int grace_ms;  /* of pl_runtime_t */
+    int past_runs; /* runs of the program that were over when its
                                               process was started */
     char folder[PL_SOCKET_FOLDER];
 } pl_bootstrap_t;
 
-#define PL_BOOTSTRAP "PACELINE_BOOTSTRAP"           /* of a process that is only a rank */
-#define PL_BOOTSTRAP_IN_SCRIPT "PACELINE_SCRIPT"    /* of one that runs the program */
+#define PL_BOOTSTRAP "PACELINE_BOOTSTRAP"        /* of a process that is only a rank */
+#define PL_BOOTSTRAP_IN_SCRIPT "PACELINE_SCRIPT" /* of one that runs the program */
 #define PL_BOOTSTRAP_TEXT 256
 
 /* Writes a variable of the environment of that name. */
@@ -92,5 +92,38 @@ int pl_rendezvous_own_host(pl_lookup_t *lookup, bool listens,
  * it is no such list, or has fewer. */
 int pl_node_list_get(const char *list, int k, char *host, size_t capacity,
                      pl_error_t *err);
+
+/* ---- Which rank of which job this process is, when another program has started it:
+ * environment.c ----
+ *
+ * Schedulers and launchers set environment variables, each with its own names.
+ * Paceline's own names win; then the first source that is found counts.  If another
+ * source contradicts it, the error has both names. */
+
+#define PL_ENVIRONMENT_PORT \
+    15000 /* and the last four digits of the job's
+                                                    number, if no variable names a port */
+
+typedef struct pl_environment {
+    const char *source; /* "Slurm"  [NULL: no source is found, and the rest
+                                          does not count] */
+    bool is_own;        /* the source is Paceline's own variables */
+    int rank, world_size;
+    int local_rank, local_world_size; /* on this node; the size is 0 when not known */
+    int node_rank;                    /* -1: not known */
+    bool is_bound;                    /* it has processors of its own */
+    char endpoint[256];               /* "tcp://HOST:PORT" where rank 0's launcher is
+                                          found; "": not known, it has to be given */
+    char job[64];                     /* what the source calls the job, the same in all
+                                          its processes and in no other job there  [""] */
+    int restarts;                     /* how often the source has started this job
+                                          again */
+} pl_environment_t;
+
+/* Reads it through getenv(), or through `get` in tests.  PL_EINVAL: a variable that is no
+ * number or out of range, one that is missing beside another, or two that contradict each
+ * other; the error has the names and values. */
+int pl_environment_read(pl_environment_t *environment, char *(*get)(const char *name),
+                        pl_error_t *err);
 
 #endif

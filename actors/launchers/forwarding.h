@@ -8,16 +8,17 @@
 #define PL_LAUNCHERS_FORWARDING_H
 
 #include "runtime/message.h"
+#include "runtime/payload.h"
 #include "transport/bulk.h"
 
 typedef struct pl_outbox {
     pl_link_t *link;
-    int peer;                                        /* PL_LINK_HOST: of a rank or node */
-    bool is_of_node;                                 /* [of a rank] */
-    uint64_t run;                                    /* in every envelope */
+    int peer;        /* PL_LINK_HOST: of a rank or node */
+    bool is_of_node; /* [of a rank] */
+    uint64_t run;    /* in every envelope */
     uint32_t incarnation;
-    pl_bulk_t *bulk;                                        /* [no message has objects] */
-    struct pl_kept_frame *first;                            /* waits  [none] */
+    pl_bulk_t *bulk;             /* [no message has objects] */
+    struct pl_kept_frame *first; /* waits  [none] */
 } pl_outbox_t;
 
 /* Sends a message of a call of that number, or keeps it: until the peer has joined, there
@@ -40,9 +41,9 @@ void pl_outbox_release(pl_outbox_t *box);
 typedef struct pl_incoming {
     pl_envelope_t envelope;
     pl_body_t body;
-    pl_error_t error;                  /* of an error; or why the message lacks its object
+    pl_error_t error;    /* of an error; or why the message lacks its object
                                           [code 0] */
-    pl_object_t *object;               /* counted; the one in the body  [none] */
+    pl_object_t *object; /* counted; the one in the body  [none] */
 } pl_incoming_t;
 
 /* Reads a message for the side that the outbox belongs to.  PL_EPROTOCOL: it is
@@ -50,5 +51,19 @@ typedef struct pl_incoming {
 int pl_incoming_read(pl_incoming_t *message, const pl_outbox_t *box, pl_bytes_t frame,
                      pl_error_t *err);
 void pl_incoming_release(pl_incoming_t *message);
+
+/* ---- Jobs and outcomes as bytes: job_serialization.c ----
+ *
+ * All of a pl_job_t or a pl_outcome_t travels, except components that are known only by a
+ * pointer: pl_request_check() refuses them before.  Bytes from another process are not
+ * believed. */
+
+/* A job has the names of plug-ins' files and of their components: the other side loads
+ * them, and must find the same. */
+pl_blob_t *pl_job_pack(const pl_job_t *job, pl_error_t *err);
+pl_job_t *pl_job_unpack(const pl_blob_t *blob, pl_error_t *err);
+
+pl_blob_t *pl_outcome_pack(const pl_outcome_t *outcome, pl_error_t *err);
+pl_outcome_t *pl_outcome_unpack(const pl_blob_t *blob, pl_error_t *err);
 
 #endif

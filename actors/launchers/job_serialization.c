@@ -2,7 +2,7 @@
  *
  * A JSON object with its length before it, then the elements of the tensors that it
  * lists, each tensor at a multiple of 16. */
-#include "actors/launchers/job_serialization.h"
+#include "actors/launchers/forwarding.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #include "base/utf8.h"
 
 typedef struct job_header {
-    uint64_t magic, length;                                 /* of the JSON behind it */
+    uint64_t magic, length; /* of the JSON behind it */
 } job_header_t;
 
 static const uint64_t MAGIC = UINT64_C(0x316c637261506c50);

@@ -1,18 +1,27 @@
-/* restarts.c - how often something may be started again, and a run that is
+/* restarts.c - how often something may be started again, a run that is, and what its
+ * processes find of the job
  *
  * The cause of a death may not occur again, so the run is started again; but only so many
  * times within a window, each after a longer wait. */
 #include "actors/launchers/restarts.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "actors/launchers/forwarding.h"
 #include "actors/launchers/rank_links.h"
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/run.h"
+#include "formats/append.h"
 
 /* ---- How often a process may be started again ---- */
 
@@ -58,7 +67,7 @@ void pl_restart_policy_report(const pl_restart_policy_t *r, const uint64_t *glob
 
 /* ---- A run that is started again ---- */
 
-enum { LOOK_MS = 200 };                      /* between looks at whether the run trains */
+enum { LOOK_MS = 200 }; /* between looks at whether the run trains */
 
 /* Pauses the run, if it trains, for the ranks that were left out.  A rank may die
  * before the run has paused: so the looks continue until all ranks are back. */
@@ -120,7 +129,7 @@ bool pl_restarts_try(pl_ranks_t *ranks)
     char with[48] = "";
     r->policy.max = r->max;
     if (pl_ranks_have_paused(ranks)) {
-        r->policy.count = 0;          /* the rank left out counts as the last that died */
+        r->policy.count = 0; /* the rank left out counts as the last that died */
         const uint64_t paused = ranks->global_step;
         if (!begin_after(ranks, pl_restart_policy_add(&r->policy, paused, r->left_out)))
             return false;
@@ -163,7 +172,7 @@ void pl_restarts_begin(void *launcher)
     if (!r->waits)
         return;
     r->waits = false;
-    if (ranks->stop_requested && pl_ranks_outcome(ranks)) {  /* it has paused */
+    if (ranks->stop_requested && pl_ranks_outcome(ranks)) { /* it has paused */
         pl_ranks_answer(ranks);
         return;
     }
@@ -171,10 +180,168 @@ void pl_restarts_begin(void *launcher)
                                  ranks->count, 1, &err);
     if (!job || pl_rank_links_renew(ranks->links, ranks->count, &err) != PL_OK
         || pl_ranks_begin(ranks, job, &err) != PL_OK) {
-        pl_object_unref(ranks->outcome);                    /* of a pause: not the end */
+        pl_object_unref(ranks->outcome); /* of a pause: not the end */
         ranks->outcome = NULL;
         ranks->error = err;
         pl_ranks_answer(ranks);
     }
     pl_object_unref(job);
+}
+
+/* ---- Files for processes that start later ----
+ *
+ * A process that replaces a dead one executes its program from the start, and reads in
+ * the job's folder what happened before: the directories of runs, the ranks that have
+ * ended with status 0, and the results of runs.  None of the files has to outlive the
+ * machine. */
+
+enum { LINE = (PATH_MAX > PL_ERROR_TEXT ? PATH_MAX : PL_ERROR_TEXT) + 16 };
+
+/* The file that an environment variable names; NULL: none. */
+static const char *file_of(const char *variable)
+{
+    const char *name = getenv(variable);
+    return name && *name ? name : NULL;
+}
+
+/* Text of the last line with that number; "": there is none. */
+static void line_find(const char *name, int number, char text[LINE])
+{
+    FILE *file = name ? fopen(name, "re") : NULL;
+    char line[LINE];
+    int found, at;
+    text[0] = '\0';
+    while (file && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (sscanf(line, "%d %n", &found, &at) == 1 && found == number)
+            memcpy(text, line + at, strlen(line + at) + 1);
+    }
+    if (file)
+        fclose(file);
+}
+
+static bool line_add(const char *name, int number, const char *text)
+{
+    char line[LINE];
+    const int length = snprintf(line, sizeof line, "%d %s\n", number, text);
+    const bool fits = length < LINE && !strchr(text, '\n');
+    errno = fits ? pl_append_once(name, 0600, line, (size_t)length) : EINVAL;
+    return errno == 0;
+}
+
+/* ---- Run directories: the last line of a run counts ---- */
+
+char *pl_run_dir_index_find(int run, pl_error_t *err)
+{
+    char found[LINE];
+    line_find(file_of("PACELINE_RUN_DIR_INDEX"), run, found);
+    char *folder = *found ? pl_strdup(found) : NULL;
+    if (*found && !folder)
+        pl_no_memory(err);
+    return folder;
+}
+
+void pl_run_dir_index_add(int run, const char *folder)
+{
+    const char *name = file_of("PACELINE_RUN_DIR_INDEX");
+    if (name && !line_add(name, run, folder))
+        pl_log_line(PL_LOG_WARNING, 0, "launcher.external",
+                    "%s: %s: if the job is started again, it begins without a "
+                    "checkpoint",
+                    name, strerror(errno));
+}
+
+/* ---- Finished ranks ---- */
+
+bool pl_finished_ranks_are_reported(void)
+{
+    return file_of("PACELINE_FINISHED_RANKS") != NULL;
+}
+
+void pl_finished_ranks_add(const char *file, int rank, const char *text)
+{
+    line_add(file, rank, text);
+}
+
+bool pl_finished_ranks_find(int rank, char *text, size_t capacity)
+{
+    char found[LINE];
+    line_find(file_of("PACELINE_FINISHED_RANKS"), rank, found);
+    if (*found)
+        snprintf(text, capacity, "%s", found);
+    return *found;
+}
+
+/* ---- Results: a head and a packed outcome for each run, one after the other ---- */
+
+typedef struct outcome_header {
+    uint64_t bytes, has_failed;
+} outcome_header_t;
+
+int pl_run_history_add(const char *folder, uint64_t max, const pl_blob_t *outcome,
+                       const pl_error_t *failed, pl_error_t *err)
+{
+    char path[PL_FOLDER_PATH];
+    const char *name = pl_folder_path(folder, PL_FOLDER_RUN_HISTORY, path)
+                       + strlen("ipc://");
+    struct stat all = {0};
+    const uint64_t there = stat(name, &all) == 0 ? (uint64_t)all.st_size : 0;
+    pl_outcome_t *failure = outcome ? NULL : pl_outcome_new(err);
+    if (failure)
+        failure->error = *failed;
+    pl_blob_t *packed = failure ? pl_outcome_pack(failure, err) : NULL;
+    const pl_blob_t *blob = outcome ? outcome : packed;
+    pl_object_unref(failure);
+    if (!blob)
+        return err->code;
+    const outcome_header_t head = {blob->size, !outcome};
+    const uint64_t bytes = blob->size + sizeof head;
+    int code = PL_OK;
+    if (bytes > max || there > max - bytes) {
+        unlink(name);
+        code = pl_fail(err, PL_EBUSY,
+                       "the results of all runs would take more than %.0f MiB of %s",
+                       (double)max / (1 << 20), folder);
+    } else {
+        FILE *file = fopen(name, "ae");
+        bool whole = file && fwrite(&head, sizeof head, 1, file) == 1
+                     && fwrite(blob->data, blob->size, 1, file) == 1;
+        if (file)
+            whole = fclose(file) == 0 && whole;
+        if (!whole)
+            code = pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno));
+    }
+    pl_object_unref(packed);
+    return code;
+}
+
+pl_outcome_t *pl_run_history_read(const char *folder, int run, pl_error_t *failed)
+{
+    char path[PL_FOLDER_PATH];
+    FILE *file =
+        fopen(pl_folder_path(folder, PL_FOLDER_RUN_HISTORY, path) + strlen("ipc://"),
+              "re");
+    struct stat all;
+    outcome_header_t head = {0};
+    bool is_there = file && fstat(fileno(file), &all) == 0;
+    for (int k = 0; k <= run && is_there; k++) /* no head may exceed the file */
+        is_there = (k == 0 || fseeko(file, (off_t)head.bytes, SEEK_CUR) == 0)
+                   && fread(&head, sizeof head, 1, file) == 1
+                   && head.bytes <= (uint64_t)(all.st_size - ftello(file));
+    pl_blob_t *blob = is_there ? pl_blob_new(head.bytes, failed) : NULL;
+    const bool is_read = blob && fread(blob->data, blob->size, 1, file) == 1;
+    if (!is_read && (blob || !is_there))
+        pl_fail(failed, PL_EIO,
+                "cannot read the result of run %d of the program, which ended before "
+                "this process started",
+                run + 1);
+    pl_outcome_t *outcome = is_read ? pl_outcome_unpack(blob, failed) : NULL;
+    if (file)
+        fclose(file);
+    pl_object_unref(blob);
+    if (!outcome || !head.has_failed)
+        return outcome;
+    *failed = outcome->error;
+    pl_object_unref(outcome);
+    return NULL;
 }

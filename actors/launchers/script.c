@@ -5,240 +5,34 @@
  * run joins the k-th run of the program and has the result of rank zero.  A run of the
  * program that cannot listen does not count: a program tries it again.  So components
  * that the program registers, and data in its memory, exist in each process as well. */
-#include <event2/event.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "actors/launchers/restarts.h"
-#include "actors/launchers/worker_pool.h"
-#include "actors/launchers/rank_client.h"
-#include "actors/launchers/launchers.h"
-#include "actors/launchers/job_state.h"
 #include "actors/launchers/proxy.h"
+#include "actors/launchers/rank_client.h"
+#include "actors/launchers/restarts.h"
+#include "actors/launchers/supervisor.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/run.h"
-#include "base/timeouts.h"
-#include "transport/socket.h"
 
-enum { KILL_MS = 10 };                             /* between looks at killed processes */
+enum { KILL_MS = 10 }; /* between looks at killed processes */
 
 typedef struct script {
-    pl_participant_t participant;                           /* in all but the program */
-    int64_t max_restarts;                                   /* options */
-    double join_timeout;                                    /* s */
-    pl_job_t *own;                                          /* counted: requested here */
-    char calls[PL_FOLDER_PATH], bulk[PL_FOLDER_PATH];       /* of all but the program */
+    pl_participant_t participant;                     /* in all but the program */
+    int64_t max_restarts;                             /* options */
+    double join_timeout;                              /* s */
+    pl_job_t *own;                                    /* counted: requested here */
+    char calls[PL_FOLDER_PATH], bulk[PL_FOLDER_PATH]; /* of all but the program */
     /* Of the program: */
-    pl_worker_pool_t *pool;                                 /* taken */
+    pl_worker_pool_t *pool; /* taken */
     pl_restarts_t restarts;
-    pl_result_broadcast_t *broadcast;                       /* [the run is not over] */
+    pl_result_broadcast_t *broadcast; /* [the run is not over] */
 } script_t;
 
-/* ---- The pool of processes ---- */
-
-static const uint64_t HISTORY_MAX = UINT64_C(1) << 30;      /* bytes of all results */
-
-typedef struct pl_pool_worker {
-    pl_worker_pool_t *pool;
-    int rank;
-    pl_supervisor_t *process;                            /* [not started] */
-    pl_process_spec_t acquired;                          /* by its user  [not acquired] */
-    bool is_dead;
-    char end[PL_DEATH_TEXT];                                /* how it ended */
-} worker_t;
-
-static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
-static pl_worker_pool_t *pools;                             /* of all engines */
-
-static pl_worker_pool_t *pool_of(const pl_runtime_t *runtime)
-{
-    pthread_mutex_lock(&pools_lock);
-    pl_worker_pool_t *pool = pools;
-    while (pool && pool->runtime != runtime)
-        pool = pool->next;
-    pthread_mutex_unlock(&pools_lock);
-    return pool;
-}
-
-static void worker_line(void *user, const char *line)
-{
-    const worker_t *worker = user;
-    if (worker->acquired.user)
-        worker->acquired.on_line(worker->acquired.user, line);
-    else
-        pl_log_line(PL_LOG_WARNING, worker->rank, "stderr", "%s", line);
-}
-
-static void worker_died(void *user, const pl_death_t *death)
-{
-    worker_t *worker = user;
-    pl_worker_pool_t *pool = worker->pool;
-    worker->is_dead = true;
-    pl_death_text(death, worker->end);
-    if (worker->acquired.user)
-        worker->acquired.on_death(worker->acquired.user, death);
-    if (--pool->living == 0 && pool->then)
-        pool->then(pool->user);
-}
-
-/* Whether its processes may be started again. */
-static bool pool_has_history(const pl_worker_pool_t *pool)
-{
-    return pool->recorded == pl_worker_pool_past_runs(pool);
-}
-
-pl_supervisor_t *pl_worker_pool_acquire(pl_worker_pool_t *pool, int rank,
-                                        const pl_process_spec_t *spec, pl_error_t *err)
-{
-    worker_t *worker = &pool->worker[rank];
-    const bool is_missing = !worker->process || worker->is_dead;
-    const pl_process_spec_t own = {.environment = spec->environment,
-                                   .on_line = worker_line,
-                                   .on_death = worker_died,
-                                   .user = worker};
-    if (is_missing && !pool_has_history(pool)) {
-        pl_fail(err, PL_EDIED,
-                "the process of this rank %s before this run and cannot be replaced, "
-                "because the results of earlier runs were not kept: set "
-                "\"max_restarts\" above 0 and make room in %s",
-                worker->process ? worker->end : "could not be started", pool->folder);
-        return NULL;
-    }
-    if (is_missing) {
-        pl_supervisor_free(worker->process);
-        worker->process = pl_supervisor_start(&own, pool->loop->base, err);
-        if (!worker->process)
-            return NULL;
-        worker->is_dead = false;
-        pool->living++;
-    }
-    worker->acquired = *spec;
-    worker->acquired.environment = NULL;
-    return worker->process;
-}
-
-void pl_worker_pool_return(pl_worker_pool_t *pool, int rank, const void *user)
-{
-    worker_t *worker = &pool->worker[rank];
-    if (worker->acquired.user != user)
-        return;
-    worker->acquired = (pl_process_spec_t){0};
-    pl_supervisor_spare(worker->process);
-}
-
-bool pl_worker_pool_kill(pl_worker_pool_t *pool)
-{
-    for (int k = 0; k < pool->count; k++)
-        if (pool->worker[k].process && !pool->worker[k].is_dead)
-            pl_supervisor_kill(pool->worker[k].process, 0);
-    return pool->living == 0;
-}
-
-static void pool_free(pl_worker_pool_t *pool)
-{
-    pthread_mutex_lock(&pools_lock);
-    pl_worker_pool_t **at = &pools;
-    while (*at && *at != pool)
-        at = &(*at)->next;
-    if (*at)
-        *at = pool->next;
-    pthread_mutex_unlock(&pools_lock);
-    for (int k = 0; k < pool->count; k++)
-        pl_supervisor_free(pool->worker[k].process);
-    if (pool->late)
-        event_free(pool->late);
-    pl_folder_remove(pool->folder, pool->lock);
-    pl_free(pool->worker);
-    pl_free(pool);
-}
-
-static pl_worker_pool_t *pool_new(void *launcher, int count, pl_error_t *err)
-{
-    pl_worker_pool_t *pool = pl_alloc(sizeof *pool);
-    if (!pool) {
-        pl_no_memory(err);
-        return NULL;
-    }
-    pool->lock = -1;
-    pool->runtime = pl_actor_runtime(launcher);
-    pool->loop = pl_actor_loop(launcher);
-    pool->worker = pl_alloc_array((size_t)count, sizeof *pool->worker);
-    int code = pool->worker ? pl_folder_make(pool->folder, &pool->lock, err)
-                            : pl_no_memory(err);
-    if (code != PL_OK) {
-        pool_free(pool);
-        return NULL;
-    }
-    pool->count = count;
-    for (int k = 0; k < count; k++)
-        pool->worker[k] = (worker_t){.pool = pool, .rank = k};
-    pthread_mutex_lock(&pools_lock);
-    pool->next = pools;
-    pools = pool;
-    pthread_mutex_unlock(&pools_lock);
-    return pool;
-}
-
-pl_worker_pool_t *pl_worker_pool_begin_run(void *launcher, int count, pl_error_t *err)
-{
-    pl_worker_pool_t *pool = pool_of(pl_actor_runtime(launcher));
-    if (!pool)
-        pool = pool_new(launcher, count, err);
-    else if (pool->is_taken)
-        pl_fail(err, PL_ESTATE,
-                "launcher \"script\" is busy with another run of this engine: wait for "
-                "its result, or use launcher \"spawn\"");
-    else if (pool->count != count)
-        pl_fail(err, PL_EINVAL,
-                "the first run of this program with launcher \"script\" had %d ranks, "
-                "but this run requests %d: all its runs must have the same number of "
-                "ranks",
-                pool->count, count);
-    if (!pool || pool->is_taken || pool->count != count)
-        return NULL;
-    pool->is_taken = true;
-    pool->runs++;
-    return pool;
-}
-
-void pl_worker_pool_enter(pl_runtime_t *runtime)
-{
-    const pl_bootstrap_t *bootstrap = pl_bootstrap_in_script();
-    if (bootstrap)
-        pl_bootstrap_enter(bootstrap, runtime);
-}
-
-static void pool_late(evutil_socket_t fd, short what, void *user)
-{
-    (void)fd, (void)what;
-    pl_worker_pool_kill(user);
-}
-
-bool pl_worker_pool_ends(const pl_runtime_t *runtime, void (*then)(void *user),
-                         void *user)
-{
-    const struct timeval grace = {PL_SCRIPT_END_MS / 1000, 0};
-    pl_worker_pool_t *pool = pool_of(runtime);
-    if (!pool)
-        return false;
-    if (!pool->living) {
-        pool_free(pool);
-        return false;
-    }
-    if (pool->then)
-        return true;
-    pool->then = then;
-    pool->user = user;
-    pool->late = event_new(pool->loop->base, -1, 0, pool_late, pool);
-    if (!pool->late || event_add(pool->late, &grace) != 0)
-        pl_worker_pool_kill(pool);
-    return true;
-}
+static const uint64_t HISTORY_MAX = UINT64_C(1) << 30; /* bytes of all results */
 
 /* ---- The program ---- */
 
@@ -258,7 +52,7 @@ static void script_begin_again(void *self)
 static bool script_again(pl_ranks_t *ranks)
 {
     script_t *script = (script_t *)ranks;
-    if (!pool_has_history(script->pool) || !pl_restarts_try(ranks))
+    if (!pl_worker_pool_may_restart(script->pool) || !pl_restarts_try(ranks))
         return false;
     pl_worker_pool_kill(script->pool);
     return true;
@@ -269,9 +63,8 @@ static void script_broadcast_result(pl_ranks_t *ranks)
     script_t *script = (script_t *)ranks;
     pl_error_t err = {0};
     script->broadcast = pl_result_broadcast(ranks, 0);
-    if (!script->broadcast || !script->max_restarts)
-        return;
-    if (script->pool->recorded < pl_worker_pool_past_runs(script->pool))
+    if (!script->broadcast || !script->max_restarts
+        || !pl_worker_pool_may_restart(script->pool))
         return;
     if (pl_run_history_add(script->pool->folder, HISTORY_MAX, script->broadcast->outcome,
                            &script->broadcast->error, &err)
@@ -307,7 +100,7 @@ static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err
                                        .incarnation = script->pool->incarnation + 1};
     ranks->links = pl_rank_links_new(script, &spec, err);
     if (!ranks->links) {
-        script->pool->runs--;       /* its processes take the program's next run for it */
+        script->pool->runs--; /* its processes take the program's next run for it */
         return err->code;
     }
     script->restarts = (pl_restarts_t){.max = script->max_restarts,
@@ -346,7 +139,7 @@ static int job_compare(void *self, pl_job_t *job, pl_error_t *err)
 
 static int guest_open(script_t *script, const pl_bootstrap_t *bootstrap, pl_error_t *err)
 {
-    static int runs;                                        /* of this process; atomic */
+    static int runs; /* of this process; atomic */
     const int run = __atomic_fetch_add(&runs, 1, __ATOMIC_RELAXED);
     script->participant.coordinator = "the program that started it";
     if (run < bootstrap->past_runs) {

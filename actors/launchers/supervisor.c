@@ -1,23 +1,29 @@
-/* supervisor.c - a child process: its start, its end, and its last words
+/* supervisor.c - a child process: its start, its end, and its last words; and a pool of
+ * child processes
  *
  * The signals escalate: a process that hangs first gets SIGABRT, so that it writes the
  * backtraces of its threads, and then SIGKILL. */
 #include "actors/launchers/supervisor.h"
 
 #include <event2/event.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "actors/launchers/bootstrap.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/timeouts.h"
+#include "runtime/actor.h"
+#include "transport/socket.h"
 
 enum { COMMAND_MAX = 64 << 10 };
 
 struct pl_supervisor {
     pl_process_t *process;
-    struct event *timer;                                    /* SIGKILL follows */
+    struct event *timer; /* SIGKILL follows */
 };
 
 /* ---- The start ---- */
@@ -114,7 +120,7 @@ void pl_supervisor_abort(pl_supervisor_t *s)
 
 /* ---- Its last words ---- */
 
-enum { WORDS_MAX = 256 };                                   /* of its tail */
+enum { WORDS_MAX = 256 }; /* of its tail */
 
 /* Whole lines: the last lines explain a death. */
 void pl_supervisor_last_words(pl_supervisor_t *s, bool is_shown, pl_error_t *error)
@@ -145,4 +151,195 @@ void pl_supervisor_last_words(pl_supervisor_t *s, bool is_shown, pl_error_t *err
                                (int)line, from, end ? between : "");
         from += line + 1;
     }
+}
+
+/* ---- A pool of processes ---- */
+
+typedef struct pl_pool_worker {
+    pl_worker_pool_t *pool;
+    int rank;
+    pl_supervisor_t *process;   /* [not started] */
+    pl_process_spec_t acquired; /* by its user  [not acquired] */
+    bool is_dead;
+    char end[PL_DEATH_TEXT]; /* how it ended */
+} worker_t;
+
+static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
+static pl_worker_pool_t *pools; /* of all engines */
+
+static pl_worker_pool_t *pool_of(const pl_runtime_t *runtime)
+{
+    pthread_mutex_lock(&pools_lock);
+    pl_worker_pool_t *pool = pools;
+    while (pool && pool->runtime != runtime)
+        pool = pool->next;
+    pthread_mutex_unlock(&pools_lock);
+    return pool;
+}
+
+static void worker_line(void *user, const char *line)
+{
+    const worker_t *worker = user;
+    if (worker->acquired.user)
+        worker->acquired.on_line(worker->acquired.user, line);
+    else
+        pl_log_line(PL_LOG_WARNING, worker->rank, "stderr", "%s", line);
+}
+
+static void worker_died(void *user, const pl_death_t *death)
+{
+    worker_t *worker = user;
+    pl_worker_pool_t *pool = worker->pool;
+    worker->is_dead = true;
+    pl_death_text(death, worker->end);
+    if (worker->acquired.user)
+        worker->acquired.on_death(worker->acquired.user, death);
+    if (--pool->living == 0 && pool->then)
+        pool->then(pool->user);
+}
+
+bool pl_worker_pool_may_restart(const pl_worker_pool_t *pool)
+{
+    return pool->recorded == pl_worker_pool_past_runs(pool);
+}
+
+pl_supervisor_t *pl_worker_pool_acquire(pl_worker_pool_t *pool, int rank,
+                                        const pl_process_spec_t *spec, pl_error_t *err)
+{
+    worker_t *worker = &pool->worker[rank];
+    const bool is_missing = !worker->process || worker->is_dead;
+    const pl_process_spec_t own = {.environment = spec->environment,
+                                   .on_line = worker_line,
+                                   .on_death = worker_died,
+                                   .user = worker};
+    if (is_missing && !pl_worker_pool_may_restart(pool)) {
+        pl_fail(err, PL_EDIED,
+                "the process of this rank %s before this run and cannot be replaced, "
+                "because the results of earlier runs were not kept: set "
+                "\"max_restarts\" above 0 and make room in %s",
+                worker->process ? worker->end : "could not be started", pool->folder);
+        return NULL;
+    }
+    if (is_missing) {
+        pl_supervisor_free(worker->process);
+        worker->process = pl_supervisor_start(&own, pool->loop->base, err);
+        if (!worker->process)
+            return NULL;
+        worker->is_dead = false;
+        pool->living++;
+    }
+    worker->acquired = *spec;
+    worker->acquired.environment = NULL;
+    return worker->process;
+}
+
+void pl_worker_pool_return(pl_worker_pool_t *pool, int rank, const void *user)
+{
+    worker_t *worker = &pool->worker[rank];
+    if (worker->acquired.user != user)
+        return;
+    worker->acquired = (pl_process_spec_t){0};
+    pl_supervisor_spare(worker->process);
+}
+
+bool pl_worker_pool_kill(pl_worker_pool_t *pool)
+{
+    for (int k = 0; k < pool->count; k++)
+        if (pool->worker[k].process && !pool->worker[k].is_dead)
+            pl_supervisor_kill(pool->worker[k].process, 0);
+    return pool->living == 0;
+}
+
+static void pool_free(pl_worker_pool_t *pool)
+{
+    pthread_mutex_lock(&pools_lock);
+    pl_worker_pool_t **at = &pools;
+    while (*at && *at != pool)
+        at = &(*at)->next;
+    if (*at)
+        *at = pool->next;
+    pthread_mutex_unlock(&pools_lock);
+    for (int k = 0; k < pool->count; k++)
+        pl_supervisor_free(pool->worker[k].process);
+    if (pool->late)
+        event_free(pool->late);
+    pl_folder_remove(pool->folder, pool->lock);
+    pl_free(pool->worker);
+    pl_free(pool);
+}
+
+static pl_worker_pool_t *pool_new(void *launcher, int count, pl_error_t *err)
+{
+    pl_worker_pool_t *pool = pl_alloc(sizeof *pool);
+    if (!pool) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    pool->lock = -1;
+    pool->runtime = pl_actor_runtime(launcher);
+    pool->loop = pl_actor_loop(launcher);
+    pool->worker = pl_alloc_array((size_t)count, sizeof *pool->worker);
+    int code = pool->worker ? pl_folder_make(pool->folder, &pool->lock, err)
+                            : pl_no_memory(err);
+    if (code != PL_OK) {
+        pool_free(pool);
+        return NULL;
+    }
+    pool->count = count;
+    for (int k = 0; k < count; k++)
+        pool->worker[k] = (worker_t){.pool = pool, .rank = k};
+    pthread_mutex_lock(&pools_lock);
+    pool->next = pools;
+    pools = pool;
+    pthread_mutex_unlock(&pools_lock);
+    return pool;
+}
+
+pl_worker_pool_t *pl_worker_pool_begin_run(void *launcher, int count, pl_error_t *err)
+{
+    pl_worker_pool_t *pool = pool_of(pl_actor_runtime(launcher));
+    if (!pool)
+        pool = pool_new(launcher, count, err);
+    else if (pool->is_taken)
+        pl_fail(err, PL_ESTATE,
+                "launcher \"script\" is busy with another run of this engine: wait for "
+                "its result, or use launcher \"spawn\"");
+    else if (pool->count != count)
+        pl_fail(err, PL_EINVAL,
+                "the first run of this program with launcher \"script\" had %d ranks, "
+                "but this run requests %d: all its runs must have the same number of "
+                "ranks",
+                pool->count, count);
+    if (!pool || pool->is_taken || pool->count != count)
+        return NULL;
+    pool->is_taken = true;
+    pool->runs++;
+    return pool;
+}
+
+static void pool_late(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd, (void)what;
+    pl_worker_pool_kill(user);
+}
+
+bool pl_worker_pool_ends(const pl_runtime_t *runtime, void (*then)(void *user),
+                         void *user)
+{
+    const struct timeval grace = {PL_SCRIPT_END_MS / 1000, 0};
+    pl_worker_pool_t *pool = pool_of(runtime);
+    if (!pool)
+        return false;
+    if (!pool->living) {
+        pool_free(pool);
+        return false;
+    }
+    if (pool->then)
+        return true;
+    pool->then = then;
+    pool->user = user;
+    pool->late = event_new(pool->loop->base, -1, 0, pool_late, pool);
+    if (!pool->late || event_add(pool->late, &grace) != 0)
+        pl_worker_pool_kill(pool);
+    return true;
 }

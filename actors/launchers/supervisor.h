@@ -1,7 +1,10 @@
-/* supervisor.h - a child process: its start, its end, and its last words */
+/* supervisor.h - a child process: its start, its end, and its last words; and a pool of
+ * child processes */
 #ifndef PL_LAUNCHERS_SUPERVISOR_H
 #define PL_LAUNCHERS_SUPERVISOR_H
 
+#include "runtime/runtime.h"
+#include "transport/endpoint.h"
 #include "transport/process.h"
 
 typedef struct pl_supervisor pl_supervisor_t;
@@ -31,5 +34,59 @@ void pl_supervisor_abort(pl_supervisor_t *supervisor);
  * last line alone if all lines are shown as they come. */
 void pl_supervisor_last_words(pl_supervisor_t *supervisor, bool is_shown,
                               pl_error_t *error);
+
+/* ---- A pool: processes that stay from one run of the program to the next ----
+ *
+ * Each executes the whole program: its k-th run is the k-th run of the program.  So all
+ * are started with the first run; a process that replaces another later receives the
+ * results of earlier runs.  They belong to an engine; all on its control thread. */
+
+/* Fields are for reading, except incarnation. */
+typedef struct pl_worker_pool {
+    struct pl_worker_pool *next; /* of another engine */
+    const pl_runtime_t *runtime;
+    struct pl_sockets *loop;
+    char folder[PL_SOCKET_FOLDER]; /* where its processes look for the launcher */
+    int lock;
+    uint32_t incarnation; /* the newest that one of its runs has had */
+    int runs, recorded;   /* begun; those whose result is recorded */
+    int living;           /* processes */
+    bool is_taken;        /* by a run */
+    struct event *late;   /* [it does not end yet] */
+    void (*then)(void *user);
+    void *user;
+    int count;
+    struct pl_pool_worker *worker; /* [count] */
+} pl_worker_pool_t;
+
+/* The engine's pool, for a run of a launcher, until is_taken is cleared.  PL_ESTATE:
+ * another run has taken it; PL_EINVAL: it has another number of processes. */
+pl_worker_pool_t *pl_worker_pool_begin_run(void *launcher, int count, pl_error_t *err);
+
+/* A rank's process, which is started if there is none yet; from now on its lines and
+ * its death are reported to the spec.  PL_EDIED: it has ended since an earlier
+ * run, whose result is not recorded. */
+pl_supervisor_t *pl_worker_pool_acquire(pl_worker_pool_t *pool, int rank,
+                                        const pl_process_spec_t *spec, pl_error_t *err);
+/* Unless another has acquired it. */
+void pl_worker_pool_return(pl_worker_pool_t *pool, int rank, const void *user);
+
+/* Runs that are over. */
+static inline int pl_worker_pool_past_runs(const pl_worker_pool_t *pool)
+{
+    return pool->runs - 1;
+}
+
+/* Whether its processes may be started again: the results of all those runs are
+ * recorded. */
+bool pl_worker_pool_may_restart(const pl_worker_pool_t *pool);
+
+/* Kills all processes; false: some still live. */
+bool pl_worker_pool_kill(pl_worker_pool_t *pool);
+
+/* The engine ends: true if some processes still live.  They have some seconds to end;
+ * then `then` is called, and calls this function again. */
+bool pl_worker_pool_ends(const pl_runtime_t *runtime, void (*then)(void *user),
+                         void *user);
 
 #endif

@@ -1,12 +1,13 @@
-/* job_state.c - tests of actors/launchers/job_state.c: results of finished runs */
+/* restarts.c - tests of actors/launchers/restarts.c: what a process that starts later
+ * finds of the runs before */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "actors/launchers/job_serialization.h"
-#include "actors/launchers/job_state.h"
+#include "actors/launchers/forwarding.h"
+#include "actors/launchers/restarts.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "scarce.h"
