@@ -1,5 +1,5 @@
-/* actors.c - tests of engine/runtime/actor.c, call.c, deliver.c and limits.c: calls,
- * answers, levels, limits; and of reactor.c: what is posted */
+/* actors.c - tests of engine/runtime/actor.c, call.c and deliver.c: calls, answers,
+ * levels, limits; and of reactor.c: what is posted */
 #include <stdlib.h>
 #include <string.h>
 

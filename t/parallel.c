@@ -1,5 +1,5 @@
-/* parallel.c - tests of accelerators/cpu/parallel.c and slices.c: loops and products that
- * threads share */
+/* parallel.c - tests of accelerators/cpu/parallel.c: loops and products that threads
+ * share */
 #include "accelerators/cpu/parallel.h"
 
 #include <math.h>

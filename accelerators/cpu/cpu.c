@@ -283,31 +283,6 @@ static int cpu_read(void *self, pl_region_t region, size_t offset, void *host, s
     return code;
 }
 
-/* ---- Replays ---- */
-
-/* done() reports errors of the computation, such as an index out of range. */
-static int cpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
-{
-    (void)err;
-    pl_cpu_t *cpu = self;
-    pl_error_t failure = {0};
-    int code = PL_OK;
-    cpu->skipping &= !replay->restart;
-    replay->skipped = replay->fail_fast && cpu->skipping;
-    if (!replay->skipped && replay->continues && cpu->waiting != plan)
-        code =
-            pl_fail(&failure, PL_ESTATE,
-                    "the plan does not wait at a collective: another plan was replayed "
-                    "or compiled since");
-    else if (!replay->skipped)
-        code = pl_cpu_run(cpu, plan, replay, &failure);
-    cpu->waiting = replay->collective ? plan : NULL;
-    if (replay->fail_fast && (code != PL_OK || replay->skipped))
-        cpu->skipping = true;
-    replay->done(replay, code == PL_OK ? NULL : &failure);
-    return PL_OK;
-}
-
 static const pl_option_t cpu_options[] = {
     PL_INT(pl_cpu_t, threads, "0", "0..",
            "number of compute threads; 0: this rank's share of the cores that this "
@@ -334,5 +309,5 @@ const pl_accelerator_ops_t pl_cpu_accelerator = {
     .read = cpu_read,
     .compile = pl_cpu_compile,
     .discard = pl_cpu_discard,
-    .replay = cpu_replay,
+    .replay = pl_cpu_replay,
 };

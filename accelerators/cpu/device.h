@@ -44,9 +44,10 @@ typedef struct pl_cpu {
 int pl_cpu_compile(void *cpu, const pl_graph_t *g, pl_plan_t **plan, pl_error_t *err);
 /* Removes the plan from the device's list and frees it. */
 void pl_cpu_discard(void *cpu, pl_plan_t *plan);
-/* Runs all calls of the plan and stores the results in the replay.  Allocates nothing,
- * except for the spans of the plan's first measured replay. */
-int pl_cpu_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err);
+/* Runs all calls of the plan and stores the results in the replay, which ends before it
+ * returns: done() reports errors of the computation.  Allocates nothing, except for the
+ * spans of the plan's first measured replay. */
+int pl_cpu_replay(void *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err);
 
 /* ---- emulate.c ---- */
 

@@ -81,7 +81,7 @@ int pl_unfolded_run(pl_unfolded_t *u, void *const argument[4], void *scratch,
                     pl_error_t *err);
 void pl_unfolded_free(pl_unfolded_t *u);
 
-/* ---- slices.c ----
+/* ---- parallel.c ----
  *
  * A product cut into slices, which threads compute at once.  The cut depends only on the
  * sizes of the product and the number of threads. */

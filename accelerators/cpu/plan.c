@@ -467,7 +467,7 @@ static int calls_run(pl_plan_t *plan, const pl_exec_context_t *frame, pl_replay_
     return code;
 }
 
-int pl_cpu_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
+static int plan_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
 {
     if (plan->wide)
         return pl_float64_plan_run(cpu, plan->wide, replay, err);
@@ -489,4 +489,27 @@ int pl_cpu_run(pl_cpu_t *cpu, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *
     else if (code >= 0)
         store_fetches(plan, replay, code > 0 ? calls - 1 : calls);
     return code < 0 ? code : PL_OK;
+}
+
+/* done() reports errors of the computation, such as an index out of range. */
+int pl_cpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *err)
+{
+    (void)err;
+    pl_cpu_t *cpu = self;
+    pl_error_t failure = {0};
+    int code = PL_OK;
+    cpu->skipping &= !replay->restart;
+    replay->skipped = replay->fail_fast && cpu->skipping;
+    if (!replay->skipped && replay->continues && cpu->waiting != plan)
+        code =
+            pl_fail(&failure, PL_ESTATE,
+                    "the plan does not wait at a collective: another plan was replayed "
+                    "or compiled since");
+    else if (!replay->skipped)
+        code = plan_run(cpu, plan, replay, &failure);
+    cpu->waiting = replay->collective ? plan : NULL;
+    if (replay->fail_fast && (code != PL_OK || replay->skipped))
+        cpu->skipping = true;
+    replay->done(replay, code == PL_OK ? NULL : &failure);
+    return PL_OK;
 }

@@ -2,7 +2,7 @@
  *
  * What follows a batch, such as a hook or a validation, is made in epoch_batch_end.c.
  * Options and counts alone tell which batches these are, before they are fetched
- * (epoch_schedule.c).  Nothing is sent past such a batch until all before it have come
+ * (epoch_batch_end.c).  Nothing is sent past such a batch until all before it have come
  * back, so timing decides nothing.  Answers come in order, so a log line needs no such
  * halt. */
 #include "actors/loops/epoch.h"

@@ -10,7 +10,7 @@
 #include "actors/loops/hooks.h"
 #include "actors/loops/metrics.h"
 
-/* ---- epoch_schedule.c: what follows which batch of an epoch ---- */
+/* ---- epoch_batch_end.c: what follows which batch of an epoch ---- */
 
 /* Known from options and counts alone, before a batch is fetched: timing decides
  * nothing. */

@@ -1,5 +1,5 @@
-/* actors.h - the structs behind actor.h, which actor.c (life), call.c (calls), deliver.c
- * (received messages) and limits.c share */
+/* actors.h - the structs behind actor.h, which actor.c (life), call.c (calls) and
+ * deliver.c (received messages) share */
 #ifndef PL_RUNTIME_ACTORS_H
 #define PL_RUNTIME_ACTORS_H
 
@@ -114,15 +114,10 @@ void call_end(pl_call_t *call, pl_kind_t kind, const void *fields);
 void call_refuse(pl_reactor_t *reactor, const pl_envelope_t *e, const pl_error_t *error);
 void made_drop(pl_made_call_t *made);
 void made_cancel(pl_made_call_t *made, bool late);
+/* Gives a call the limit of so many ns from now, whatever it had before. */
+void limits_renew(pl_made_call_t *made, int64_t wait);
 
 /* deliver.c */
 void answer_pass(pl_made_call_t *made, const pl_answer_t *answer);
-
-/* limits.c */
-void limits_set(pl_made_call_t *made, const pl_how_t *how);  /* its own and what it
-                                                                inherits */
-void limits_renew(pl_made_call_t *made, int64_t wait);      /* late so many ns from
-                                                               now, whatever was set */
-void limits_forget(pl_made_call_t *made);
 
 #endif

@@ -1,8 +1,9 @@
-/* call.c - calls: made, cancelled, answered
+/* call.c - calls: made, limited in time, cancelled, answered
  *
  * Calls only go down the levels: this file refuses others where they are made, and
  * deliver.c where they arrive.  An error that ends a call and a cancel are small, and
  * another actor waits for them, so a lack of memory that passes does not stop them. */
+#include <event2/event.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,7 +35,7 @@ pl_envelope_t envelope_of(const actor_t *from, pl_address_t to, pl_kind_t kind,
                            .to_kind = to.kind};
 }
 
-static int send(pl_reactor_t *reactor, const pl_envelope_t *e, const void *fields,
+static int message_send(pl_reactor_t *reactor, const pl_envelope_t *e, const void *fields,
                 int tries, pl_error_t *err)
 {
     int code = PL_ENOMEM;
@@ -45,6 +46,88 @@ static int send(pl_reactor_t *reactor, const pl_envelope_t *e, const void *field
             code = pl_reactor_send(reactor, &frame, err);
     }
     return code;
+}
+
+/* ---- time limits ----
+ *
+ * A limit that passes does not end a call: the callee gets a cancel, and the caller gets
+ * PL_ANSWER_LATE once.
+ *
+ * The watching thread must have been awake.  While a process is stopped, or a machine
+ * sleeps, the clock continues, and the thread's own timers fire late.  So while there are
+ * limits a timer fires often, and a late one gives every call its full time again. */
+
+static const int64_t LOOK_EVERY = PL_SECOND / 4, LATE = PL_SECOND / 4;
+
+void pl_reactor_fired(pl_reactor_t *reactor, int64_t due)
+{
+    int64_t now = pl_now();
+    if (due && now - due > LATE)
+        reactor->awake_since = now;
+}
+
+static void limited_add(pl_reactor_t *reactor, pl_made_call_t *made)
+{
+    if (made->limited_pprev)
+        return;
+    made->next_limited = reactor->limited;
+    made->limited_pprev = &reactor->limited;
+    if (reactor->limited)
+        reactor->limited->limited_pprev = &made->next_limited;
+    reactor->limited = made;
+}
+
+static void limits_forget(pl_made_call_t *made)
+{
+    if (!made->limited_pprev)
+        return;
+    *made->limited_pprev = made->next_limited;
+    if (made->next_limited)
+        made->next_limited->limited_pprev = made->limited_pprev;
+    made->limited_pprev = NULL;
+}
+
+static int64_t sooner(int64_t a, int64_t b)
+{
+    return !a || (b && b < a) ? b : a;
+}
+
+static void limits_schedule(pl_reactor_t *reactor, int64_t when)
+{
+    if (!when || (reactor->limit_next && reactor->limit_next <= when))
+        return;
+    int64_t now = pl_now(), wait = when < now                ? 0
+                                   : when - now < LOOK_EVERY ? when - now
+                                                             : LOOK_EVERY;
+    struct timeval in = {0, wait / 1000 + 1};
+    reactor->limit_next = now + wait;
+    event_add(reactor->limit_timer, &in);
+}
+
+static void limits_set(pl_made_call_t *made, const pl_how_t *how)
+{
+    pl_reactor_t *reactor = made->actor->reactor;
+    const int64_t inherited = made->is_child ? 0 : made->doing.deadline;
+    const int64_t now = how->total_ms || how->silence_ms || inherited ? pl_now() : 0;
+    made->deadline = how->total_ms ? now + how->total_ms * PL_MILLISECOND : 0;
+    made->deadline = sooner(made->deadline, inherited);
+    made->total = made->deadline - now;
+    made->silence = how->silence_ms * PL_MILLISECOND;
+    made->silent_until = made->silence ? now + made->silence : 0;
+    if (!made->deadline && !made->silence)
+        return;
+    limited_add(reactor, made);
+    limits_schedule(reactor, sooner(made->deadline, made->silent_until));
+}
+
+void limits_renew(pl_made_call_t *made, int64_t wait)
+{
+    pl_reactor_t *reactor = made->actor->reactor;
+    made->deadline = pl_now() + wait;
+    made->total = wait;
+    made->silence = made->silent_until = 0;
+    limited_add(reactor, made);
+    limits_schedule(reactor, made->deadline);
 }
 
 /* ---- making calls ---- */
@@ -156,7 +239,7 @@ uint64_t pl_call(void *self, pl_address_t to, pl_message_t message, const void *
         int64_t left = made->deadline - pl_now();
         e.remaining = left > 0 ? left : 0;
     }
-    if (send(from->reactor, &e, fields, 1, err) == PL_OK)
+    if (message_send(from->reactor, &e, fields, 1, err) == PL_OK)
         return made->number;
     made_drop(made);
     return 0;
@@ -172,7 +255,7 @@ void made_cancel(pl_made_call_t *made, bool late)
                                   made->number);
     e.cause = made->doing.cause;
     e.remaining = late ? 0 : -1;
-    made->cancelled = send(made->actor->reactor, &e, NULL, TRIES, NULL) == PL_OK;
+    made->cancelled = message_send(made->actor->reactor, &e, NULL, TRIES, NULL) == PL_OK;
 }
 
 static pl_made_call_t *made_find(void *self, uint64_t number)
@@ -239,7 +322,7 @@ void call_drop(pl_call_t *call)
 int pl_progress(pl_call_t *call, const void *fields)
 {
     pl_envelope_t e = answer_envelope(call, PL_KIND_PROGRESS);
-    return send(call->actor->reactor, &e, fields, 1, NULL);
+    return message_send(call->actor->reactor, &e, fields, 1, NULL);
 }
 
 static int frame_surely(pl_frame_t *frame, const pl_envelope_t *e, const void *fields,
@@ -310,5 +393,44 @@ void call_refuse(pl_reactor_t *reactor, const pl_envelope_t *e, const pl_error_t
     back.to_thread = e->from_thread, back.to_actor = e->from_actor,
     back.to_kind = e->from_kind;
     back.remaining = -1;
-    send(reactor, &back, error, TRIES, NULL);
+    message_send(reactor, &back, error, TRIES, NULL);
+}
+
+/* ---- limits that have passed ---- */
+
+void pl_actors_check_limits(pl_reactor_t *reactor)
+{
+    int64_t now = pl_now(), next = 0;
+    pl_made_call_t *made = reactor->limited;
+    while (made) {
+        const int64_t awake = reactor->awake_since;    /* time before it does not count */
+        if (made->deadline && made->deadline - made->total < awake)
+            made->deadline = awake + made->total;
+        if (made->silent_until && made->silent_until - made->silence < awake)
+            made->silent_until = awake + made->silence;
+        const char *passed = made->deadline && made->deadline <= now ? "limit"
+                             : made->silent_until && made->silent_until <= now
+                                 ? "limit of silence"
+                                 : NULL;
+        if (!passed) {
+            next = sooner(next, sooner(made->deadline, made->silent_until));
+            made = made->next_limited;
+            continue;
+        }
+        limits_forget(made);
+        if (made->is_child && made->actor->state == ACTOR_ENDING) {
+            actor_child_late(made->actor, made);
+        } else {
+            pl_error_t err;
+            pl_fail(&err, PL_ETIMEOUT, "%s has not replied to %s within its %s",
+                    pl_kind_name(made->to.kind), pl_message_info(made->message)->name,
+                    passed);
+            made_cancel(made, true);
+            answer_pass(made, &(pl_answer_t){PL_ANSWER_LATE, made->number, made->context,
+                                             NULL, &err});
+        }
+        made = reactor->limited;                           /* the list may have changed */
+        next = 0;
+    }
+    limits_schedule(reactor, next);
 }

@@ -37,9 +37,9 @@ pl_replica_sums_t pl_train_sums(const pl_replica_t *r, const pl_objective_state_
 /* Sums that were requested before the batch was computed wait for its metrics. */
 void pl_train_computed(pl_replica_t *r, pl_objective_state_t *o, bool has_run)
 {
-    pl_replica_sums_t sums = pl_train_sums(r, o);
     if (!pl_train_runs_ahead(r) || !pl_objective_owes(&o->stages, PL_STAGE_REDUCE))
         return;
+    pl_replica_sums_t sums = pl_train_sums(r, o);
     if (!has_run)
         sums.metrics = NULL, sums.metric_count = 0;
     r->sync_hooks->computed(r, &sums);

@@ -341,8 +341,6 @@ void pl_train_answer(pl_replica_t *r);
 /* The ranks have synchronized behind the skipped step. */
 void pl_train_followed(pl_replica_t *r);
 
-/* ---- replica/timing.c: what a step takes ---- */
-
 void pl_train_spending(pl_replica_t *r);
 /* Adds seconds of the device  [0: unknown] to a stage, and those of forward. */
 void pl_train_add_timing(pl_replica_t *r, pl_timing_t kind, double forward,
