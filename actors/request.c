@@ -337,7 +337,7 @@ int pl_request_check(const pl_job_t *job, pl_error_t *err)
 
 char *pl_request_options(const pl_job_t *job, const char *path, pl_error_t *err)
 {
-    char *text = pl_options_get(job->options, path); /* a name alone is a text */
+    char *text = pl_options_get(job->options, path);        /* a name alone is a text */
     if (text && *text != '{')
         *text = '\0';
     if (!text)

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "tap.h"
 
-static const char *const *variables; /* "NAME=VALUE" up to NULL */
+static const char *const *variables;                        /* "NAME=VALUE" up to NULL */
 
 static char *get(const char *name)
 {

@@ -123,7 +123,7 @@ static void a_run_resumes_from_a_checkpoint(void)
     static const char saves[] = "[{\"name\": \"model_checkpoint\", "
                                 "\"every_n_train_steps\": 3, \"save_top_k\": -1}]";
     char from[600];
-    if (!rig_has("cpu")) /* the fake one has float64 */
+    if (!rig_has("cpu"))                                    /* the fake one has float64 */
         return;
     rig_t *rig = far_new(.data = SPLIT, .rig = {.accelerator = "cpu",
                                                 .trainer = "\"max_epochs\": 4",
@@ -372,7 +372,7 @@ static void watch_later(rig_t *rig, const pl_progress_t *progress)
 
 static void a_later_viewer_sees_ranks_as_well(void)
 {
-    pl_context_acquire(NULL); /* so that it outlives the engine */
+    pl_context_acquire(NULL);                         /* so that it outlives the engine */
     rig_t *rig =
         far_new(.rig = {.trainer = "\"max_epochs\": 100000", .on_progress = watch_later});
     is_text(rig_fit(rig)->status, "stopped", "it is watched until rank 1 is seen");

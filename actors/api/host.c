@@ -56,7 +56,7 @@ static void run_answered(void *self, const pl_answer_t *answer)
         return;
     const pl_run_progress_t *report = &answer->body->run_progress;
     trainer->state.has_begun |= report->global_step > 0;
-    if (report->event == PL_RUN_EVENT_TRAIN) /* ranks that restart are not paused */
+    if (report->event == PL_RUN_EVENT_TRAIN)       /* ranks that restart are not paused */
         trainer->state.is_paused = false;
     pl_run_view_report(engine->view, trainer->run, report);
     pl_ending_note(&trainer->done->ending, report);
@@ -92,7 +92,7 @@ static void trainer_ended(void *self, const pl_answer_t *answer)
     if (trainer->next_living)
         trainer->next_living->living_pprev = trainer->living_pprev;
     pl_engine_t *engine = trainer->engine;
-    if (trainer->is_leaving) /* then the program's thread frees the trainer */
+    if (trainer->is_leaving)             /* then the program's thread frees the trainer */
         pl_notifications_push(&engine->notifications, &trainer->gone);
     engine_end(engine);
 }
@@ -100,8 +100,8 @@ static void trainer_ended(void *self, const pl_answer_t *answer)
 /* What the program's thread posts to the control thread for a trainer. */
 typedef struct posted {
     pl_trainer_t *trainer;
-    pl_job_t *job; /* to run */
-    char *reason;  /* to stop for */
+    pl_job_t *job;                                          /* to run */
+    char *reason;                                           /* to stop for */
 } posted_t;
 
 static void posted_free(posted_t *posted)
@@ -123,7 +123,7 @@ static void run_posted(void *argument)
     trainer->state = (pl_run_state_t){.is_fit = pl_job_is_training(posted->job)};
     if (engine->is_ending) {
         pl_fail(&err, PL_ECANCELLED, "the engine is closing");
-    } else if (!trainer->life) { /* its first run */
+    } else if (!trainer->life) {                            /* its first run */
         trainer->life = pl_spawn(engine->host, &pl_trainer_actor, PL_SAME_THREAD,
                                  &(pl_start_t){.options = ""}, life_how, &trainer->actor,
                                  &err);
@@ -146,7 +146,7 @@ static void run_posted(void *argument)
 
 int pl_trainer_send_stop(pl_trainer_t *trainer, const char *reason, pl_error_t *err)
 {
-    char shown[128]; /* receivers have as much capacity, and do not change it */
+    char shown[128];           /* receivers have as much capacity, and do not change it */
     const pl_stop_t stop = {.reason = pl_utf8_show(reason, shown, sizeof shown)};
     trainer->state.is_stopping = true;
     return pl_call_stop(trainer->engine->host, trainer->actor, &stop, (pl_how_t){0}, err)
@@ -202,7 +202,7 @@ static void engine_release(pl_engine_t *engine)
     pl_monitor_stop(&engine->runtime);
     pl_dashboard_free(engine->dashboard);
     if (__atomic_load_n(&engine->runtime.stuck, __ATOMIC_ACQUIRE))
-        return; /* a thread that cannot be ended still uses it */
+        return;                          /* a thread that cannot be ended still uses it */
     pl_runtime_release(&engine->runtime);
     pthread_mutex_destroy(&engine->requests.lock);
     pl_run_view_free(engine->view);
@@ -219,7 +219,7 @@ pl_engine_t *pl_engine_new(struct event_base *base, pl_error_t *err)
         return NULL;
     }
     const pl_bootstrap_t *script = pl_bootstrap_in_script();
-    if (script) /* its threads and part of the stream are the program's */
+    if (script)                 /* its threads and part of the stream are the program's */
         pl_bootstrap_enter(script, &engine->runtime);
     pthread_mutex_init(&engine->requests.lock, NULL);
     engine->requests.last = &engine->requests.first;
@@ -292,7 +292,7 @@ void pl_engine_free(pl_engine_t *engine)
     if (!engine)
         return;
     for (pl_trainer_t *trainer = engine->trainers; trainer; trainer = trainer->next)
-        trainer->is_freed = true; /* no more notifications */
+        trainer->is_freed = true;                           /* no more notifications */
     engine->on_closed = NULL;
     pl_engine_close(engine, NULL, NULL);
     while (!engine->has_closed)

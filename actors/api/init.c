@@ -27,28 +27,17 @@ static const pl_registration_t own_components[] = {
 #ifdef HAVE_ONEDNN
     {"accelerator", &pl_cpu_accelerator},
 #endif
-    {"collective", &pl_best_collective},
-    {"collective", &pl_shm_collective},
-    {"collective", &pl_tcp_collective},
-    {"strategy", &pl_ddp_strategy},
-    {"strategy", &pl_elastic_strategy},
-    {"strategy", &pl_local_sgd_strategy},
-    {"strategy", &pl_single_strategy},
-    {"strategy", &pl_zero1_strategy},
-    {"launcher", &pl_external_launcher},
-    {"launcher", &pl_inline_launcher},
-    {"launcher", &pl_script_launcher},
-    {"launcher", &pl_spawn_launcher},
-    {"dataset", &pl_csv_dataset},
-    {"dataset", &pl_idx_dataset},
-    {"dataset", &pl_lines_dataset},
-    {"dataset", &pl_npy_dataset},
-    {"dataset", &pl_pictures_dataset},
-    {"dataset", &pl_sounds_dataset},
-    {"dataset", &pl_sources_dataset},
-    {"dataset", &pl_text_dataset},
-    {"module", &pl_graph_module},
-    {"module", &pl_layers_module},
+    {"collective", &pl_best_collective},  {"collective", &pl_shm_collective},
+    {"collective", &pl_tcp_collective},   {"strategy", &pl_ddp_strategy},
+    {"strategy", &pl_elastic_strategy},   {"strategy", &pl_local_sgd_strategy},
+    {"strategy", &pl_single_strategy},    {"strategy", &pl_zero1_strategy},
+    {"launcher", &pl_external_launcher},  {"launcher", &pl_inline_launcher},
+    {"launcher", &pl_script_launcher},    {"launcher", &pl_spawn_launcher},
+    {"dataset", &pl_csv_dataset},         {"dataset", &pl_idx_dataset},
+    {"dataset", &pl_lines_dataset},       {"dataset", &pl_npy_dataset},
+    {"dataset", &pl_pictures_dataset},    {"dataset", &pl_sounds_dataset},
+    {"dataset", &pl_sources_dataset},     {"dataset", &pl_text_dataset},
+    {"module", &pl_graph_module},         {"module", &pl_layers_module},
     PL_REGISTRATIONS_END,
 };
 
@@ -66,7 +55,7 @@ int pl_init(int *argc, char ***argv, const pl_registration_t *registrations,
         pl_logger_components, pl_precision_components, pl_sampler_components,
         pl_metric_components, registrations,
     };
-    (void)argc, (void)argv; /* the system tells the same, and of all */
+    (void)argc, (void)argv;                    /* the system tells the same, and of all */
     pl_supervisor_init();
     int code = pl_register(components_here, err);
     for (size_t k = 0; k < sizeof all / sizeof *all && code == PL_OK; k++)

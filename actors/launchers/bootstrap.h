@@ -22,7 +22,7 @@ typedef enum pl_folder_file {
     PL_FOLDER_STREAM,
     PL_FOLDER_CALLS_BULK,
     PL_FOLDER_CALLS_STREAM,
-    PL_FOLDER_RUN_DIR_INDEX, /* files */
+    PL_FOLDER_RUN_DIR_INDEX,                                /* files */
     PL_FOLDER_FINISHED_RANKS,
     PL_FOLDER_RUN_HISTORY,
     PL_FOLDER_FILES
@@ -37,16 +37,16 @@ typedef struct pl_bootstrap {
     int rank, world_size;
     uint64_t run;
     uint32_t incarnation;
-    int64_t began; /* zero of the stream's time, ns of pl_now() */
-    int log_level; /* least urgent level that the log has */
-    int grace_ms;  /* of pl_runtime_t */
-    int past_runs; /* runs of the program that were over when its
+    int64_t began;                         /* zero of the stream's time, ns of pl_now() */
+    int log_level;                         /* least urgent level that the log has */
+    int grace_ms;                          /* of pl_runtime_t */
+    int past_runs;                         /* runs of the program that were over when its
                                               process was started */
     char folder[PL_SOCKET_FOLDER];
 } pl_bootstrap_t;
 
-#define PL_BOOTSTRAP "PACELINE_BOOTSTRAP"        /* of a process that is only a rank */
-#define PL_BOOTSTRAP_IN_SCRIPT "PACELINE_SCRIPT" /* of one that runs the program */
+#define PL_BOOTSTRAP "PACELINE_BOOTSTRAP"           /* of a process that is only a rank */
+#define PL_BOOTSTRAP_IN_SCRIPT "PACELINE_SCRIPT"    /* of one that runs the program */
 #define PL_BOOTSTRAP_TEXT 256
 
 /* Writes a variable of the environment of that name. */
@@ -101,22 +101,22 @@ int pl_node_list_get(const char *list, int k, char *host, size_t capacity,
  * source contradicts it, the error has both names. */
 
 #define PL_ENVIRONMENT_PORT \
-    15000 /* and the last four digits of the job's
+    15000                                        /* and the last four digits of the job's
                                                     number, if no variable names a port */
 
 typedef struct pl_environment {
-    const char *source; /* "Slurm"  [NULL: no source is found, and the rest
+    const char *source;                /* "Slurm"  [NULL: no source is found, and the rest
                                           does not count] */
-    bool is_own;        /* the source is Paceline's own variables */
+    bool is_own;                       /* the source is Paceline's own variables */
     int rank, world_size;
-    int local_rank, local_world_size; /* on this node; the size is 0 when not known */
-    int node_rank;                    /* -1: not known */
-    bool is_bound;                    /* it has processors of its own */
-    char endpoint[256];               /* "tcp://HOST:PORT" where rank 0's launcher is
+    int local_rank, local_world_size;  /* on this node; the size is 0 when not known */
+    int node_rank;                     /* -1: not known */
+    bool is_bound;                     /* it has processors of its own */
+    char endpoint[256];                /* "tcp://HOST:PORT" where rank 0's launcher is
                                           found; "": not known, it has to be given */
-    char job[64];                     /* what the source calls the job, the same in all
+    char job[64];                      /* what the source calls the job, the same in all
                                           its processes and in no other job there  [""] */
-    int restarts;                     /* how often the source has started this job
+    int restarts;                      /* how often the source has started this job
                                           again */
 } pl_environment_t;
 

@@ -22,11 +22,11 @@ typedef struct environment_source {
     const char *name;
     const char *rank, *world_size, *local_rank, *local_world_size, *node_rank;
     const char *host, *port, *job, *restarts;
-    const char *binding;         /* set, and not to "none": each rank has
+    const char *binding;                          /* set, and not to "none": each rank has
                                                      processors of its own */
-    const char *needs;           /* another that must be set as well */
-    bool (*is_meant)(get_t get); /* [rank and `needs` are set] */
-    int (*find)(pl_environment_t *e, get_t get, pl_error_t *err); /* the rest  [none] */
+    const char *needs;                            /* another that must be set as well */
+    bool (*is_meant)(get_t get);                  /* [rank and `needs` are set] */
+    int (*find)(pl_environment_t *e, get_t get, pl_error_t *err);  /* the rest  [none] */
     /* If no source is complete: what is wrong with this one  [see alone_check()]. */
     int (*miss)(get_t get, pl_error_t *err);
 } environment_source_t;
@@ -161,9 +161,9 @@ static int slurm_find(pl_environment_t *e, get_t get, pl_error_t *err)
 static int hydra_find(pl_environment_t *e, get_t get, pl_error_t *err)
 {
     enum { DEPTH_MAX = 32 };
-    char path[48], name[17]; /* the kernel keeps 15 characters */
+    char path[48], name[17];                          /* the kernel keeps 15 characters */
     long id, parent = getppid();
-    unsigned long long began; /* ticks since the start of the machine */
+    unsigned long long began;                   /* ticks since the start of the machine */
     (void)get, (void)err;
     for (int k = 0; k < DEPTH_MAX && e->local_world_size == e->world_size && parent > 1;
          k++) {
@@ -473,7 +473,7 @@ static int others_agree(const pl_environment_t *e, const environment_source_t *c
         int code = numbers_read(&other, s, get, err);
         if (code == PL_OK && e->local_world_size > 1
             && other.world_size * (int64_t)e->local_world_size == e->world_size)
-            continue; /* its tasks are nodes, on which `chosen` has started the ranks */
+            continue;   /* its tasks are nodes, on which `chosen` has started the ranks */
         if (code == PL_OK)
             code = agree(chosen, chosen->rank, e->rank, s, s->rank, other.rank, err);
         if (code == PL_OK)
@@ -482,7 +482,7 @@ static int others_agree(const pl_environment_t *e, const environment_source_t *c
         if (code != PL_OK)
             return code;
     }
-    int own = e->world_size; /* without a rank, the only number of ours */
+    int own = e->world_size;                 /* without a rank, the only number of ours */
     int code = number_read(get, paceline.world_size, 1, &own, err);
     return code != PL_OK ? code
                          : agree(&paceline, paceline.world_size, own, chosen,
@@ -510,7 +510,7 @@ static int alone_check(const environment_source_t *source, get_t get, pl_error_t
  * needed to join the others. */
 static const struct {
     const char *name;
-    int min; /* of a size 2, of a rank 1 */
+    int min;                                                /* of a size 2, of a rank 1 */
     const char *needed[2];
 } signs[] = {
     {"LOCAL_RANK", 1, {"RANK", "WORLD_SIZE"}},

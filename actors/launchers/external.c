@@ -36,32 +36,32 @@
 
 enum {
     ENDPOINT = 300,
-    LOOK_MS = 100,  /* between looks for ranks that have ended, to join, and
+    LOOK_MS = 100,                /* between looks for ranks that have ended, to join, and
                                      for the answer of a name server */
-    LOOKUP_MS = 10, /* in which most look-ups end */
+    LOOKUP_MS = 10,               /* in which most look-ups end */
 };
 
 typedef struct external {
-    pl_participant_t participant; /* other ranks; its ranks: rank zero */
+    pl_participant_t participant;                  /* other ranks; its ranks: rank zero */
     pl_environment_t environment;
-    int sharers; /* of the processors it may use */
+    int sharers;                                        /* of the processors it may use */
     char endpoint[ENDPOINT];
     pl_keys_t keys;
     bool has_keys;
-    char *traits;                                  /* from pl_json_write() */
-    pl_job_t *own;                                 /* counted: requested here */
-    uint64_t run;                                  /* [0: received from rank zero] */
-    uint32_t incarnation;                          /* which run of the process */
-    int64_t until;                                 /* all must have joined */
-    double join_timeout;                           /* s */
-    const char *rendezvous, *job_key, *port_range; /* options  ["": environment] */
+    char *traits;                                       /* from pl_json_write() */
+    pl_job_t *own;                                      /* counted: requested here */
+    uint64_t run;                                       /* [0: received from rank zero] */
+    uint32_t incarnation;                               /* which run of the process */
+    int64_t until;                                      /* all must have joined */
+    double join_timeout;                                /* s */
+    const char *rendezvous, *job_key, *port_range;      /* options  ["": environment] */
     /* Of rank zero: */
-    int training;                     /* which of the process; 0:
+    int training;                                         /* which of the process; 0:
                                                              the run is none */
-    pl_result_broadcast_t *broadcast; /* [the run is not over] */
-    pl_lookup_t *lookup;              /* of its host  [NULL: none] */
-    pl_call_t *run_call;              /* waits for it  [NULL: none] */
-    pl_job_t *job;                    /* of that call */
+    pl_result_broadcast_t *broadcast;                     /* [the run is not over] */
+    pl_lookup_t *lookup;                                  /* of its host  [NULL: none] */
+    pl_call_t *run_call;                                  /* waits for it  [NULL: none] */
+    pl_job_t *job;                                        /* of that call */
 } external_t;
 
 /* ---- Rank zero ---- */
@@ -160,7 +160,7 @@ static int traits_find(external_t *x, const pl_job_t *job, pl_error_t *err)
  * the job has no name, rank zero draws the number, and the others receive it. */
 static int place_find(external_t *x, pl_error_t *err)
 {
-    static uint32_t runs; /* of this process; atomic */
+    static uint32_t runs;                                   /* of this process; atomic */
     pl_environment_t *e = &x->environment;
     int code = pl_environment_read(e, getenv, err);
     if (code == PL_OK && !e->source)
@@ -188,7 +188,7 @@ static int place_find(external_t *x, pl_error_t *err)
         x->run = pl_hash(PL_HASH_EMPTY, key, sizeof key) | 1;
     x->incarnation = __atomic_add_fetch(&runs, 1, __ATOMIC_RELAXED);
     x->until = pl_now() + (int64_t)(x->join_timeout * PL_SECOND);
-    const bool is_known = e->is_own && e->rank; /* paceline launch logs it */
+    const bool is_known = e->is_own && e->rank;             /* paceline launch logs it */
     pl_log_line(is_known ? PL_LOG_DEBUG : PL_LOG_INFO, e->rank, pl_actor_name(x),
                 "rank %d of %d, set by %s; the ranks connect at %s", e->rank,
                 e->world_size, e->source, x->endpoint);
@@ -323,10 +323,10 @@ static int external_start(void *self, pl_call_t *call, const pl_body_t *body,
  * run that rolls back belongs to the training before. */
 static pl_job_t *job_here(external_t *x, const pl_job_t *job, pl_error_t *err)
 {
-    static int trainings; /* of this process; atomic */
+    static int trainings;                                   /* of this process; atomic */
     const pl_environment_t *e = &x->environment;
     const int local = e->local_world_size;
-    const bool is_even = local > 0 && e->world_size % local == 0; /* 0: not known */
+    const bool is_even = local > 0 && e->world_size % local == 0;  /* 0: not known */
     char *folder = NULL;
     pl_error_t none = {0};
     x->training = pl_job_is_training(job)

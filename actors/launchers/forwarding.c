@@ -24,7 +24,7 @@ enum {
  * progress, then the end of the whole run. */
 static const struct {
     pl_message_t message;
-    int to_rank, to_launcher; /* kinds; of nodes: to others, to node 0 */
+    int to_rank, to_launcher;                  /* kinds; of nodes: to others, to node 0 */
     object_kind_t in_call, in_reply;
     bool is_of_node;
 } travels[] = {
@@ -32,7 +32,7 @@ static const struct {
     {PL_MESSAGE_join, CALL, END, NO_OBJECT, NO_OBJECT},
     {PL_MESSAGE_control, CALL, END, NO_OBJECT, NO_OBJECT},
     {PL_MESSAGE_stop, CALL, END, NO_OBJECT, NO_OBJECT},
-    {PL_MESSAGE_start, CANCEL, END, NO_OBJECT, NO_OBJECT}, /* of the worker itself */
+    {PL_MESSAGE_start, CANCEL, END, NO_OBJECT, NO_OBJECT},  /* of the worker itself */
     {PL_MESSAGE_bring_stream, CALL, 0, NO_OBJECT, NO_OBJECT},
     {PL_MESSAGE_follow_log, 0, PROGRESS, NO_OBJECT, NO_OBJECT},
     {PL_MESSAGE_begin_ranks, CALL, PROGRESS | REPLY, .is_of_node = true},
@@ -56,7 +56,7 @@ static object_kind_t object_of(const pl_envelope_t *e)
 
 typedef struct pl_kept_frame {
     struct pl_kept_frame *next;
-    uint64_t transfer; /* of its object  [0: has arrived] */
+    uint64_t transfer;                               /* of its object  [0: has arrived] */
     pl_frame_t frame;
 } kept_frame_t;
 

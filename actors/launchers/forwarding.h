@@ -13,12 +13,12 @@
 
 typedef struct pl_outbox {
     pl_link_t *link;
-    int peer;        /* PL_LINK_HOST: of a rank or node */
-    bool is_of_node; /* [of a rank] */
-    uint64_t run;    /* in every envelope */
+    int peer;                                        /* PL_LINK_HOST: of a rank or node */
+    bool is_of_node;                                 /* [of a rank] */
+    uint64_t run;                                    /* in every envelope */
     uint32_t incarnation;
-    pl_bulk_t *bulk;             /* [no message has objects] */
-    struct pl_kept_frame *first; /* waits  [none] */
+    pl_bulk_t *bulk;                                        /* [no message has objects] */
+    struct pl_kept_frame *first;                            /* waits  [none] */
 } pl_outbox_t;
 
 /* Sends a message of a call of that number, or keeps it: until the peer has joined, there
@@ -41,9 +41,9 @@ void pl_outbox_release(pl_outbox_t *box);
 typedef struct pl_incoming {
     pl_envelope_t envelope;
     pl_body_t body;
-    pl_error_t error;    /* of an error; or why the message lacks its object
+    pl_error_t error;                  /* of an error; or why the message lacks its object
                                           [code 0] */
-    pl_object_t *object; /* counted; the one in the body  [none] */
+    pl_object_t *object;               /* counted; the one in the body  [none] */
 } pl_incoming_t;
 
 /* Reads a message for the side that the outbox belongs to.  PL_EPROTOCOL: it is

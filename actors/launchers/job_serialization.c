@@ -17,7 +17,7 @@
 #include "base/utf8.h"
 
 typedef struct job_header {
-    uint64_t magic, length; /* of the JSON behind it */
+    uint64_t magic, length;                                 /* of the JSON behind it */
 } job_header_t;
 
 static const uint64_t MAGIC = UINT64_C(0x316c637261506c50);

@@ -27,7 +27,7 @@
 
 enum {
     VARIABLE = PATH_MAX + 64,
-    SIGNALS_MAX = 63, /* `sent` has 64 bits */
+    SIGNALS_MAX = 63,                                       /* `sent` has 64 bits */
 };
 static const double USUAL_JOIN_S = 60, USUAL_LAST_CALL_S = 10, SECONDS_MAX = 1e9;
 
@@ -36,7 +36,7 @@ static const double USUAL_JOIN_S = 60, USUAL_LAST_CALL_S = 10, SECONDS_MAX = 1e9
 typedef struct launch_child {
     pl_launch_t *launch;
     int rank;
-    pl_supervisor_t *process; /* [has ended] */
+    pl_supervisor_t *process;                               /* [has ended] */
 } child_t;
 
 static const char *file_of(const pl_launch_t *launch, pl_folder_file_t file,
@@ -190,7 +190,7 @@ int launch_begin(pl_launch_t *launch, const launch_attempt_t *attempt, pl_error_
     const int count = launch->spec.devices;
     char finished[PL_FOLDER_PATH];
     children_free(launch);
-    unlink(file_of(launch, PL_FOLDER_FINISHED_RANKS, finished)); /* the attempt before */
+    unlink(file_of(launch, PL_FOLDER_FINISHED_RANKS, finished));  /* the attempt before */
     launch->child = pl_alloc_array((size_t)count, sizeof *launch->child);
     launch->living = launch->reported = 0;
     launch->sent = 0;
@@ -341,7 +341,7 @@ pl_launch_t *pl_launch_start(struct event_base *base, const pl_launch_spec_t *sp
     }
     pl_launch_spec_t *s = &launch->spec;
     const struct timeval interval = {0, LAUNCH_TURN_MS * 1000};
-    pl_error_t own = {0}; /* `err` gets code and text alone */
+    pl_error_t own = {0};                             /* `err` gets code and text alone */
     *s = *spec;
     s->nodes_min = s->nodes_min ? s->nodes_min : s->nodes;
     s->join_timeout = s->join_timeout > 0 ? s->join_timeout : USUAL_JOIN_S;

@@ -19,44 +19,44 @@ uint64_t pl_proxy_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
 
 /* ---- What proxy.c (calls and answers) and proxy_end.c (the end) share ---- */
 
-typedef struct proxy_call proxy_call_t; /* a call that waits for its answer */
+typedef struct proxy_call proxy_call_t;             /* a call that waits for its answer */
 
 typedef enum proxy_end { PROXY_NOT_ENDED, PROXY_ASKED_TO_END, PROXY_KILLED } proxy_end_t;
 typedef enum proxy_life {
     PROXY_RUNNING,
-    PROXY_WORKER_ENDED, /* its worker has ended, its process may live */
-    PROXY_PROCESS_DEAD, /* its process is dead; a foreign one is gone */
-    PROXY_FINISHED      /* and all that it sent has arrived */
+    PROXY_WORKER_ENDED,                   /* its worker has ended, its process may live */
+    PROXY_PROCESS_DEAD,                   /* its process is dead; a foreign one is gone */
+    PROXY_FINISHED                        /* and all that it sent has arrived */
 } proxy_life_t;
 
 typedef struct proxy {
     int64_t rank;
-    bool is_foreign;          /* another program has started it */
-    pl_rank_links_t *links;   /* counted */
-    pl_worker_pool_t *pool;   /* owns the process  [the proxy does] */
-    pl_supervisor_t *process; /* [it is foreign] */
-    char about[128];          /* from a foreign process, as it joined  [""] */
+    bool is_foreign;                      /* another program has started it */
+    pl_rank_links_t *links;               /* counted */
+    pl_worker_pool_t *pool;               /* owns the process  [the proxy does] */
+    pl_supervisor_t *process;             /* [it is foreign] */
+    char about[128];                      /* from a foreign process, as it joined  [""] */
     pl_outbox_t outbox;
-    proxy_call_t *forwarded;   /* newest first  [none] */
-    uint64_t forwarded_count;  /* so far: number of the newest */
-    pl_call_t *run;            /* one of them  [not requested, or
+    proxy_call_t *forwarded;                     /* newest first  [none] */
+    uint64_t forwarded_count;                    /* so far: number of the newest */
+    pl_call_t *run;                              /* one of them  [not requested, or
                                                     answered] */
-    bool was_run, was_stopped; /* a stop was forwarded: one is enough */
-    pl_call_t *watch;          /* [no call] */
-    uint64_t global_step;      /* of its newest report */
-    int64_t received_at;       /* pl_now() of its newest report */
+    bool was_run, was_stopped;                   /* a stop was forwarded: one is enough */
+    pl_call_t *watch;                            /* [no call] */
+    uint64_t global_step;                        /* of its newest report */
+    int64_t received_at;                         /* pl_now() of its newest report */
     struct {
-        char *text; /* output that is not written yet  [NULL] */
+        char *text;                           /* output that is not written yet  [NULL] */
         size_t size;
         bool is_writing;
     } log;
-    bool is_streamed; /* it has the address of the stream */
+    bool is_streamed;                               /* it has the address of the stream */
     bool has_joined;
-    proxy_end_t end; /* how it is to end */
+    proxy_end_t end;                                        /* how it is to end */
     proxy_life_t life;
     pl_death_t death;
-    bool died_early;  /* before the watch call */
-    pl_error_t error; /* why it was killed, or how its worker
+    bool died_early;                               /* before the watch call */
+    pl_error_t error;                              /* why it was killed, or how its worker
                                                       ended  [code 0] */
 } proxy_t;
 

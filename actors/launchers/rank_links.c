@@ -255,11 +255,11 @@ static int rank_links_open(pl_rank_links_t *links, const pl_rank_links_spec_t *w
         return err->code;
     if (w->endpoint)
         spec.times = pl_rank_links_lease(w->join_ms);
-    spec.times.join += PL_REJOIN_MS; /* one may join at the last moment */
+    spec.times.join += PL_REJOIN_MS;                 /* one may join at the last moment */
     links->joined = spec.has_own_rank;
     links->were_all_there = links->joined == links->count;
     const pl_bulk_spec_t with = {.link = spec,
-                                 .max = SIZE_MAX / 2, /* ranks are this program's own */
+                                 .max = SIZE_MAX / 2,   /* ranks are this program's own */
                                  .on_sent = bulk_sent,
                                  .on_event = bulk_event,
                                  .user = links};

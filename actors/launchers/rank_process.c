@@ -43,8 +43,8 @@ typedef struct task {
     char name[];
 } task_t;
 
-static int leader;  /* atomic: 0 until the signal */
-static int written; /* atomic: backtraces */
+static int leader;                                        /* atomic: 0 until the signal */
+static int written;                                       /* atomic: backtraces */
 
 static void say(const char *text)
 {
@@ -103,23 +103,23 @@ static void backtrace_on_abort(void)
 {
     void *frame[1];
     const struct sigaction action = {.sa_handler = aborted};
-    backtrace(frame, 1); /* the first one loads what all others need */
+    backtrace(frame, 1);                    /* the first one loads what all others need */
     sigaction(SIGABRT, &action, NULL);
 }
 
-enum { LOST = 3 }; /* exit status */
+enum { LOST = 3 };                                          /* exit status */
 
 typedef struct output_line {
     struct output_line *next;
     pl_follow_log_progress_t says;
-    char text[]; /* actor, text */
+    char text[];                                            /* actor, text */
 } output_line_t;
 
 typedef struct rank_program {
     pl_reactor_t *reactor;
     pl_rank_client_t client;
-    int signals;                                      /* descriptor */
-    char calls[PL_FOLDER_PATH], bulk[PL_FOLDER_PATH]; /* where the links are */
+    int signals;                                            /* descriptor */
+    char calls[PL_FOLDER_PATH], bulk[PL_FOLDER_PATH];       /* where the links are */
 } rank_program_t;
 
 /* ---- Lines for the log of the launcher ---- */
@@ -289,7 +289,7 @@ static int rank_main(const pl_bootstrap_t *bootstrap)
     int code = rank_live(&runtime, bootstrap, &err);
     pl_monitor_stop(&runtime);
     if (runtime.stuck)
-        _exit(LOST); /* a thread that does not end holds it all */
+        _exit(LOST);                         /* a thread that does not end holds it all */
     pl_runtime_release(&runtime);
     return code == PL_OK ? EXIT_SUCCESS : rank_lost(bootstrap, &err);
 }

@@ -18,19 +18,19 @@ typedef struct pl_ranks pl_ranks_t;
 typedef struct pl_rank {
     pl_ranks_t *ranks;
     int number;
-    pl_address_t worker; /* address for calls, once it was started */
+    pl_address_t worker;                      /* address for calls, once it was started */
     /* Set by the launcher that starts the rank, for a rank without a sign of life: the
      * end of the error text; and whether the worker ends the rank when its `run` is
      * cancelled  [it cannot be ended, and is abandoned]. */
     const char *stuck;
     bool can_end;
-    uint64_t life;        /* ends when the rank has [0: not started] */
-    bool answered;        /* its `run` has ended */
-    bool ended;           /* its actor has ended */
-    char *address;        /* for the other ranks  [not reported yet] */
-    char *device;         /* identity  [not reported yet, or unknown] */
-    int64_t received_at;  /* pl_now() of its newest sign of life */
-    uint64_t global_step; /* the newest reported */
+    uint64_t life;                          /* ends when the rank has [0: not started] */
+    bool answered;                          /* its `run` has ended */
+    bool ended;                             /* its actor has ended */
+    char *address;                          /* for the other ranks  [not reported yet] */
+    char *device;                           /* identity  [not reported yet, or unknown] */
+    int64_t received_at;                    /* pl_now() of its newest sign of life */
+    uint64_t global_step;                   /* the newest reported */
 } pl_rank_t;
 
 typedef struct pl_ranks_ops {
@@ -52,27 +52,27 @@ typedef struct pl_ranks_ops {
 
 struct pl_ranks {
     const pl_ranks_ops_t *ops;
-    struct pl_rank_links *links;   /* to processes; the launcher's  [threads] */
-    struct pl_restarts *restarts;  /* the launcher's  [it does not restart] */
-    pl_call_t *run;                /* NULL: idle */
-    pl_call_t *watch;              /* [not needed] */
-    bool broadcasts;               /* its result, to other processes */
-    pl_job_t *job;                 /* counted */
-    pl_rank_t *rank;               /* [count] */
-    int min, max;                  /* least number to continue with; requested */
-    int count, started;            /* of this incarnation; started of them */
-    int reported, answered, ended; /* numbers of ranks: see pl_rank_t */
-    int64_t looked, waited;        /* ns: newest look for missing addresses; how
+    struct pl_rank_links *links;            /* to processes; the launcher's  [threads] */
+    struct pl_restarts *restarts;           /* the launcher's  [it does not restart] */
+    pl_call_t *run;                         /* NULL: idle */
+    pl_call_t *watch;                       /* [not needed] */
+    bool broadcasts;                        /* its result, to other processes */
+    pl_job_t *job;                          /* counted */
+    pl_rank_t *rank;                        /* [count] */
+    int min, max;                           /* least number to continue with; requested */
+    int count, started;                     /* of this incarnation; started of them */
+    int reported, answered, ended;          /* numbers of ranks: see pl_rank_t */
+    int64_t looked, waited;                 /* ns: newest look for missing addresses; how
                                                long all have been there without them */
-    pl_outcome_t *outcome;         /* of rank zero  [not yet] */
-    pl_error_t error;              /* the run's  [code 0: none] */
-    int failed;                    /* its rank  [-1: of no rank] */
-    uint64_t global_step;          /* the newest reported */
-    bool had_a_batch;              /* some rank has finished a batch */
-    bool awaits_first_batch;       /* no rank of this incarnation has */
+    pl_outcome_t *outcome;                  /* of rank zero  [not yet] */
+    pl_error_t error;                       /* the run's  [code 0: none] */
+    int failed;                             /* its rank  [-1: of no rank] */
+    uint64_t global_step;                   /* the newest reported */
+    bool had_a_batch;                       /* some rank has finished a batch */
+    bool awaits_first_batch;                /* no rank of this incarnation has */
     bool stop_requested;
     char stop_reason[128];
-    bool halts_to_restart; /* by pl_ranks_pause() */
+    bool halts_to_restart;                                  /* by pl_ranks_pause() */
     int silence_ms;
 };
 

@@ -67,7 +67,7 @@ void pl_restart_policy_report(const pl_restart_policy_t *r, const uint64_t *glob
 
 /* ---- A run that is started again ---- */
 
-enum { LOOK_MS = 200 }; /* between looks at whether the run trains */
+enum { LOOK_MS = 200 };                      /* between looks at whether the run trains */
 
 /* Pauses the run, if it trains, for the ranks that were left out.  A rank may die
  * before the run has paused: so the looks continue until all ranks are back. */
@@ -129,7 +129,7 @@ bool pl_restarts_try(pl_ranks_t *ranks)
     char with[48] = "";
     r->policy.max = r->max;
     if (pl_ranks_have_paused(ranks)) {
-        r->policy.count = 0; /* the rank left out counts as the last that died */
+        r->policy.count = 0;          /* the rank left out counts as the last that died */
         const uint64_t paused = ranks->global_step;
         if (!begin_after(ranks, pl_restart_policy_add(&r->policy, paused, r->left_out)))
             return false;
@@ -172,7 +172,7 @@ void pl_restarts_begin(void *launcher)
     if (!r->waits)
         return;
     r->waits = false;
-    if (ranks->stop_requested && pl_ranks_outcome(ranks)) { /* it has paused */
+    if (ranks->stop_requested && pl_ranks_outcome(ranks)) {  /* it has paused */
         pl_ranks_answer(ranks);
         return;
     }
@@ -180,7 +180,7 @@ void pl_restarts_begin(void *launcher)
                                  ranks->count, 1, &err);
     if (!job || pl_rank_links_renew(ranks->links, ranks->count, &err) != PL_OK
         || pl_ranks_begin(ranks, job, &err) != PL_OK) {
-        pl_object_unref(ranks->outcome); /* of a pause: not the end */
+        pl_object_unref(ranks->outcome);                    /* of a pause: not the end */
         ranks->outcome = NULL;
         ranks->error = err;
         pl_ranks_answer(ranks);
@@ -324,7 +324,7 @@ pl_outcome_t *pl_run_history_read(const char *folder, int run, pl_error_t *faile
     struct stat all;
     outcome_header_t head = {0};
     bool is_there = file && fstat(fileno(file), &all) == 0;
-    for (int k = 0; k <= run && is_there; k++) /* no head may exceed the file */
+    for (int k = 0; k <= run && is_there; k++)           /* no head may exceed the file */
         is_there = (k == 0 || fseeko(file, (off_t)head.bytes, SEEK_CUR) == 0)
                    && fread(&head, sizeof head, 1, file) == 1
                    && head.bytes <= (uint64_t)(all.st_size - ftello(file));

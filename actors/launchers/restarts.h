@@ -12,15 +12,15 @@
 
 typedef struct pl_restart {
     int64_t when;
-    uint64_t global_step; /* at the failure  [0: not known] */
-    int rank;             /* that failed  [-1: not a single one] */
+    uint64_t global_step;                        /* at the failure  [0: not known] */
+    int rank;                                    /* that failed  [-1: not a single one] */
 } pl_restart_t;
 
 typedef struct pl_restart_policy {
-    int64_t max; /* within the window, PL_TRIES_MAX at
+    int64_t max;                                     /* within the window, PL_TRIES_MAX at
                                                         most */
     int count;
-    pl_restart_t one[PL_TRIES_MAX]; /* within the window, the newest last */
+    pl_restart_t one[PL_TRIES_MAX];               /* within the window, the newest last */
 } pl_restart_policy_t;
 
 /* Counts a restart: how long to wait before it, in ms; -1: the limit is reached. */
@@ -42,13 +42,13 @@ void pl_restart_policy_report(const pl_restart_policy_t *policy,
 /* A launcher's, for one run: pl_ranks_t has its address. */
 typedef struct pl_restarts {
     int64_t max;
-    void (*begin)(void *launcher); /* calls pl_restarts_begin() at the end
+    void (*begin)(void *launcher);            /* calls pl_restarts_begin() at the end
                                                  [at once] */
-    double return_after;           /* s; for a range of ranks  [0: a rank stays
+    double return_after;                      /* s; for a range of ranks  [0: a rank stays
                                                  left out] */
     pl_restart_policy_t policy;
-    int left_out; /* the last rank that was */
-    bool waits;   /* until it begins */
+    int left_out;                                           /* the last rank that was */
+    bool waits;                                             /* until it begins */
 } pl_restarts_t;
 
 /* `again` of pl_ranks_ops_t: true when the run begins once more, by `begin` after a

@@ -18,21 +18,21 @@
 #include "base/options.h"
 #include "base/run.h"
 
-enum { KILL_MS = 10 }; /* between looks at killed processes */
+enum { KILL_MS = 10 };                             /* between looks at killed processes */
 
 typedef struct script {
-    pl_participant_t participant;                     /* in all but the program */
-    int64_t max_restarts;                             /* options */
-    double join_timeout;                              /* s */
-    pl_job_t *own;                                    /* counted: requested here */
-    char calls[PL_FOLDER_PATH], bulk[PL_FOLDER_PATH]; /* of all but the program */
+    pl_participant_t participant;                           /* in all but the program */
+    int64_t max_restarts;                                   /* options */
+    double join_timeout;                                    /* s */
+    pl_job_t *own;                                          /* counted: requested here */
+    char calls[PL_FOLDER_PATH], bulk[PL_FOLDER_PATH];       /* of all but the program */
     /* Of the program: */
-    pl_worker_pool_t *pool; /* taken */
+    pl_worker_pool_t *pool;                                 /* taken */
     pl_restarts_t restarts;
-    pl_result_broadcast_t *broadcast; /* [the run is not over] */
+    pl_result_broadcast_t *broadcast;                       /* [the run is not over] */
 } script_t;
 
-static const uint64_t HISTORY_MAX = UINT64_C(1) << 30; /* bytes of all results */
+static const uint64_t HISTORY_MAX = UINT64_C(1) << 30;      /* bytes of all results */
 
 /* ---- The program ---- */
 
@@ -100,7 +100,7 @@ static int program_open(script_t *script, const pl_body_t *body, pl_error_t *err
                                        .incarnation = script->pool->incarnation + 1};
     ranks->links = pl_rank_links_new(script, &spec, err);
     if (!ranks->links) {
-        script->pool->runs--; /* its processes take the program's next run for it */
+        script->pool->runs--;       /* its processes take the program's next run for it */
         return err->code;
     }
     script->restarts = (pl_restarts_t){.max = script->max_restarts,
@@ -139,7 +139,7 @@ static int job_compare(void *self, pl_job_t *job, pl_error_t *err)
 
 static int guest_open(script_t *script, const pl_bootstrap_t *bootstrap, pl_error_t *err)
 {
-    static int runs; /* of this process; atomic */
+    static int runs;                                        /* of this process; atomic */
     const int run = __atomic_fetch_add(&runs, 1, __ATOMIC_RELAXED);
     script->participant.coordinator = "the program that started it";
     if (run < bootstrap->past_runs) {

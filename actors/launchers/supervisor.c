@@ -23,7 +23,7 @@ enum { COMMAND_MAX = 64 << 10 };
 
 struct pl_supervisor {
     pl_process_t *process;
-    struct event *timer; /* SIGKILL follows */
+    struct event *timer;                                    /* SIGKILL follows */
 };
 
 /* ---- The start ---- */
@@ -120,7 +120,7 @@ void pl_supervisor_abort(pl_supervisor_t *s)
 
 /* ---- Its last words ---- */
 
-enum { WORDS_MAX = 256 }; /* of its tail */
+enum { WORDS_MAX = 256 };                                   /* of its tail */
 
 /* Whole lines: the last lines explain a death. */
 void pl_supervisor_last_words(pl_supervisor_t *s, bool is_shown, pl_error_t *error)
@@ -158,14 +158,14 @@ void pl_supervisor_last_words(pl_supervisor_t *s, bool is_shown, pl_error_t *err
 typedef struct pl_pool_worker {
     pl_worker_pool_t *pool;
     int rank;
-    pl_supervisor_t *process;   /* [not started] */
-    pl_process_spec_t acquired; /* by its user  [not acquired] */
+    pl_supervisor_t *process;                            /* [not started] */
+    pl_process_spec_t acquired;                          /* by its user  [not acquired] */
     bool is_dead;
-    char end[PL_DEATH_TEXT]; /* how it ended */
+    char end[PL_DEATH_TEXT];                                /* how it ended */
 } worker_t;
 
 static pthread_mutex_t pools_lock = PTHREAD_MUTEX_INITIALIZER;
-static pl_worker_pool_t *pools; /* of all engines */
+static pl_worker_pool_t *pools;                             /* of all engines */
 
 static pl_worker_pool_t *pool_of(const pl_runtime_t *runtime)
 {

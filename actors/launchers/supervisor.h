@@ -43,20 +43,20 @@ void pl_supervisor_last_words(pl_supervisor_t *supervisor, bool is_shown,
 
 /* Fields are for reading, except incarnation. */
 typedef struct pl_worker_pool {
-    struct pl_worker_pool *next; /* of another engine */
+    struct pl_worker_pool *next;                            /* of another engine */
     const pl_runtime_t *runtime;
     struct pl_sockets *loop;
-    char folder[PL_SOCKET_FOLDER]; /* where its processes look for the launcher */
+    char folder[PL_SOCKET_FOLDER];         /* where its processes look for the launcher */
     int lock;
-    uint32_t incarnation; /* the newest that one of its runs has had */
-    int runs, recorded;   /* begun; those whose result is recorded */
-    int living;           /* processes */
-    bool is_taken;        /* by a run */
-    struct event *late;   /* [it does not end yet] */
+    uint32_t incarnation;                    /* the newest that one of its runs has had */
+    int runs, recorded;                      /* begun; those whose result is recorded */
+    int living;                              /* processes */
+    bool is_taken;                           /* by a run */
+    struct event *late;                      /* [it does not end yet] */
     void (*then)(void *user);
     void *user;
     int count;
-    struct pl_pool_worker *worker; /* [count] */
+    struct pl_pool_worker *worker;                          /* [count] */
 } pl_worker_pool_t;
 
 /* The engine's pool, for a run of a launcher, until is_taken is cleared.  PL_ESTATE:
