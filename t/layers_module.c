@@ -391,6 +391,15 @@ static void mistakes_have_a_place(void)
         {"['linear 3', 7]", "\"module.layers.1\": a layer is a text or an object$"},
         {"['linear 3', 'sillu']", "\"module.layers.1\": there is no layer \"sillu\": did "
                                   "you mean \"silu\"\\?$"},
+        {"['global_avg_pool']", "there is no layer \"global_avg_pool\": it is called "
+                                "\"global_pool\" here$"},
+        {"['GlobalAveragePooling2D']", "it is called \"global_pool\" here$"},
+        {"['Dense(64)']", "\"Dense\\(64\\)\": it is called \"linear\" here$"},
+        {"['adaptive_max_pool2d 1']", "it is called \"adaptive_pool 1 max\" here$"},
+        {"['BatchNorm2d']", "\"BatchNorm2d\": did you mean \"batch_norm\"\\?$"},
+        {"['conv2d 8 3']", "\"conv2d\": did you mean \"conv\"\\?$"},
+        {"['LeakyReLU 0.1']", "did you mean \"leaky_relu\"\\?$"},
+        {"['lstm2 8']", "did you mean \"lstm\"\\?$"},
         {"['linear']", "\"module.layers.0\": linear needs units: write \"linear units "
                        "\\[no_bias\\]\"$"},
         {"['linear x']", "\"module.layers.0\": linear takes a number for units, not "

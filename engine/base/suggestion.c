@@ -97,10 +97,12 @@ static const char *foreign_find(char kind, const char *word)
 #define PL_FOREIGN(name, says) {'f', #name, says},
 #define PL_SYNONYM(name, key) {'s', #name, key},
 #define PL_FOREIGN_COMPONENT(name, here) {'c', #name, here},
+#define PL_FOREIGN_LAYER(name, here) {'l', #name, here},
 #include "base/compat.def"
 #undef PL_FOREIGN
 #undef PL_SYNONYM
 #undef PL_FOREIGN_COMPONENT
+#undef PL_FOREIGN_LAYER
     };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (names[k].kind == kind && !strcmp(names[k].name, word))
@@ -122,6 +124,35 @@ const char *pl_compat_component(const char *word)
 {
     const char *here = foreign_find('c', word);
     return here ? here : word;
+}
+
+/* A name as all engines would write it: "batchnorm" for "BatchNorm2d". */
+static void plain_name(const char *name, char plain[LONGEST])
+{
+    int length = 0;
+    for (; (isalnum((unsigned char)*name) || *name == '_') && length < LONGEST - 1;
+         name++) {
+        const bool is_space = *name >= '1' && *name <= '3' && tolower(name[1]) == 'd';
+        name += is_space;
+        if (!is_space && *name != '_')
+            plain[length++] = (char)tolower((unsigned char)*name);
+    }
+    plain[length] = '\0';
+}
+
+bool pl_is_same_name(const char *a, const char *b)
+{
+    char plain[2][LONGEST];
+    plain_name(a, plain[0]);
+    plain_name(b, plain[1]);
+    return *plain[0] && !strcmp(plain[0], plain[1]);
+}
+
+const char *pl_compat_layer(const char *word)
+{
+    char plain[LONGEST];
+    plain_name(word, plain);
+    return foreign_find('l', plain);
 }
 
 bool pl_suggestion_is_sure(const pl_suggestion_t *suggestion)

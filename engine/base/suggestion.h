@@ -40,6 +40,14 @@ const char *pl_compat_key(const char *word);
  * returns any other word itself. */
 const char *pl_compat_component(const char *word);
 
+/* How a layer of another engine is written here: "global_pool" for
+ * "GlobalAveragePooling2D"; NULL: unknown. */
+const char *pl_compat_layer(const char *word);
+
+/* Whether two names differ only in case, '_' and 1d, 2d or 3d: "BatchNorm2d" and
+ * "batch_norm". */
+bool pl_is_same_name(const char *a, const char *b);
+
 /* What to do instead of an option of another engine that has no counterpart; NULL:
  * unknown. */
 const char *pl_compat_advice(const char *word);

@@ -239,7 +239,7 @@ pl_node_t pl_layer_build(pl_layer_builder_t *b, pl_node_t x, const char *text)
     words_t words;
     pl_layer_arguments_t arguments;
     char known[PL_SUGGESTION_TEXT];
-    const pl_layer_rule_t *layer = NULL;
+    const pl_layer_rule_t *layer = NULL, *same = NULL;
     if (words_split(b, text, &words) != PL_OK)
         return PL_NO_NODE;
     if (++b->count > LAYERS_MAX) {
@@ -251,10 +251,18 @@ pl_node_t pl_layer_build(pl_layer_builder_t *b, pl_node_t x, const char *text)
     for (int k = 0; k < pl_layer_count && !layer; k++) {
         layer = strcmp(pl_layer_table[k].name, words.word[0]) ? NULL : &pl_layer_table[k];
         pl_suggestion_offer(&nearest, pl_layer_table[k].name);
+        if (pl_is_same_name(pl_layer_table[k].name, words.word[0]))
+            same = &pl_layer_table[k];
     }
     if (!layer) {
-        pl_layer_fail(b, "there is no layer \"%s\": %s", words.word[0],
-                      pl_suggestion_text(&nearest, known));
+        const char *here = same ? NULL : pl_compat_layer(words.word[0]);
+        if (same)
+            snprintf(known, sizeof known, "did you mean \"%s\"?", same->name);
+        else if (here)
+            snprintf(known, sizeof known, "it is called \"%s\" here", here);
+        else
+            pl_suggestion_text(&nearest, known);
+        pl_layer_fail(b, "there is no layer \"%s\": %s", words.word[0], known);
         return PL_NO_NODE;
     }
     if (arguments_read(b, layer, &words, &arguments) != PL_OK || b->err)
