@@ -45,6 +45,39 @@ static void middle_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 
 static const pl_module_ops_t middle = {.name = "middle", .size = 1, .step = middle_step};
 
+/* Rows that are no samples, and every other sample. */
+static void odd_rows_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    const pl_node_t x = pl_tanh(g, pl_linear(g, "fc", pl_input(g, "x"), 3)),
+                    own = pl_param(g, "own", PL_SHAPE(8, 3), pl_constant(0.5)),
+                    half = pl_slice_step(g, x, 0, 0, pl_shape_of(g, x).dim[0], 2),
+                    all = pl_all_gather(g, own), others = pl_all_gather(g, half);
+    const double count = (double)pl_shape_of(g, others).dim[0];
+    const pl_node_t rows = pl_mean(g, all, (int[]){0}, 1, false);
+    pl_loss(g, pl_mse(g, pl_sub(g, x, rows), pl_scale(g, x, 0.1)));
+    pl_log(g, "rows", pl_pair(pl_scalar(g, count), pl_scalar(g, 1)), PL_ON_EPOCH);
+}
+
+static const pl_module_ops_t odd_rows = {.name = "odd_rows",
+                                         .size = 1,
+                                         .step = odd_rows_step};
+
+/* Which has more rows in a smaller batch. */
+static void growing_step(pl_graph_t *g, const void *self, pl_stage_t stage)
+{
+    (void)self, (void)stage;
+    const pl_node_t x = pl_linear(g, "fc", pl_input(g, "x"), 3),
+                    rows = pl_param(g, "rows", PL_SHAPE(64, 3), pl_constant(1));
+    const int64_t many = 64 / pl_shape_of(g, x).dim[0];
+    const pl_node_t all = pl_all_gather(g, pl_slice(g, rows, 0, 0, many));
+    pl_loss(g, pl_mse(g, pl_sub(g, x, pl_mean(g, all, (int[]){0}, 1, false)), x));
+}
+
+static const pl_module_ops_t growing = {.name = "growing",
+                                        .size = 1,
+                                        .step = growing_step};
+
 /* Which is one thing for a full batch and another for a smaller one. */
 static void unsteady_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
@@ -148,6 +181,22 @@ static void samples_that_do_not_come_out_even_count_once(void)
     }
 }
 
+/* Of 13 samples the last batch of a rank has one, or none. */
+static void rows_need_not_be_samples(void)
+{
+    if (!rig_has("cpu"))
+        return;
+    rig_result_t *one = rig_ranks(1, 8, EXACT "\"max_epochs\": 2", .accelerator = "cpu",
+                                  .module = "\"odd_rows\"", .samples = 13),
+                 *two = rig_ranks(2, 4, EXACT "\"max_epochs\": 2", .accelerator = "cpu",
+                                  .module = "\"odd_rows\"", .samples = 13);
+    ranks_differ_by(one, two, 1e-6, "rows of a parameter");
+    is_near(rig_metric(two, "train_rows"), 4, 1e-9, "half of each rank's samples: %g",
+            rig_metric(two, "train_rows"));
+    rig_result_free(one);
+    rig_result_free(two);
+}
+
 /* Each is a batch by itself, as one of one rank. */
 static void batches_may_come_in_parts(void)
 {
@@ -212,8 +261,10 @@ static void what_cannot_be_is_refused_in_words(void)
          "all_gather.*trainer.strategy.*\"ddp\""},
         {"\"unsteady\"", "\"devices\": 2", "PL_EUNSUPPORTED",
          "all_reduce.*the same for all sizes"},
+        {"\"growing\"", "\"devices\": 2", "PL_EINVAL",
+         "all_gather 1 has [0-9]+ rows here, but 16 with a full batch: describe"},
     };
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
         rig_t *rig = rig_new(.trainer = wrong[k].trainer, .module = wrong[k].module,
                              .samples = 26, .data = "\"batch_size\": 4");
         const rig_result_t *result = rig_fit(rig);
@@ -264,10 +315,12 @@ int main(void)
     static const pl_registration_t components[] = {
         {"module", &towers},    {"module", &middle},  {"module", &unsteady},
         {"module", &differing}, {"module", &trapped}, {"module", &still},
-        {"operator", &trap},    PL_REGISTRATIONS_END};
+        {"module", &odd_rows},  {"module", &growing}, {"operator", &trap},
+        PL_REGISTRATIONS_END};
     far_init(components);
     run(ranks_train_as_one_with_the_whole_batch);
     run(samples_that_do_not_come_out_even_count_once);
+    run(rows_need_not_be_samples);
     run(batches_may_come_in_parts);
     run(the_bits_are_the_same_whatever_moves_them);
     run(processes_train_as_threads_do);

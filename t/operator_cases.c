@@ -995,7 +995,10 @@ static pl_node_t build_all_gather(pl_graph_t *g, const operator_case_t *c)
     const pl_node_t x = param(g, c, 0);
     g->ranks = 3;
     g->rank = 1;
-    g->batch_max = g->batch_size * (int64_t)fmax(c->p, 1);
+    static int64_t rows[2];
+    static const pl_graph_t largest = {.gathered = rows, .gathers = 2};
+    rows[0] = rows[1] = c->shape[0].dim[0] * (int64_t)fmax(c->p, 1);
+    g->largest = &largest;
     return pl_mul(g, pl_all_gather(g, x), pl_all_gather(g, pl_tanh(g, x)));
 }
 

@@ -32,8 +32,7 @@ const pl_rules_t *pl_rules_of(pl_opcode_t code)
         [PL_KIND_space] = pl_space_rules,         [PL_KIND_row] = pl_rows_rules,
         [PL_KIND_axis] = pl_axis_rules,           [PL_KIND_steps] = pl_steps_rules,
         [PL_KIND_type] = pl_types_rules,          [PL_KIND_user] = pl_user_rules,
-        [PL_KIND_ranks] = pl_ranks_rules,
-        [PL_KIND_effect] = pl_effects_rules,
+        [PL_KIND_ranks] = pl_ranks_rules,         [PL_KIND_effect] = pl_effects_rules,
     };
     return &tables[pl_operators[code].kind][code];
 }
@@ -91,6 +90,7 @@ void pl_graph_free(pl_graph_t *g)
     pl_free(g->value);
     pl_free(g->op);
     pl_free(g->fetch);
+    pl_free(g->gathered);
     pl_free(g);
 }
 
@@ -102,8 +102,7 @@ int pl_graph_check(const pl_graph_t *g, pl_error_t *err)
         return pl_fail(err, PL_ESTATE, "pl_scope(\"%.*s\") without pl_scope_end()",
                        (int)strlen(g->scope) - 1, g->scope);
     if (g->checkpoint_depth)
-        return pl_fail(err, PL_ESTATE,
-                       "%s%spl_checkpoint() without pl_checkpoint_end()",
+        return pl_fail(err, PL_ESTATE, "%s%spl_checkpoint() without pl_checkpoint_end()",
                        g->checkpoint_path, g->checkpoint_path[0] ? ": " : "");
     return PL_OK;
 }

@@ -251,10 +251,11 @@ struct pl_graph {
     struct pl_model *model;            /* parameters and state by path; counted  [none] */
     pl_custom_metric_t custom[PL_CUSTOM_METRICS];
     int customs;
-    const pl_custom_metric_t *largest;     /* those of the graph of the largest batch
-                                              [NULL: of this one] */
-    int slots;                         /* for values that are gathered  [0: one] */
-    int64_t batch_max;                 /* samples of the largest batch  [0: this one] */
+    int64_t *gathered;                           /* rows of each pl_all_gather() so far */
+    int gathers, gather_capacity;
+    const struct pl_graph *largest;           /* of the largest batch, while this one is
+                                                 described  [NULL: this one is it] */
+    int slots;                                /* for values that are gathered  [0: one] */
     pl_stage_t stage;
     int objective;                     /* training: the index of the module's objective */
     int64_t batch_size;                /* of this graph's inputs */
@@ -264,13 +265,13 @@ struct pl_graph {
     pl_field_t field[PL_FIELDS];                           /* the inputs for pl_input() */
     char scope[64];                                        /* "h.3." */
     int scope_mark[8], scope_depth;
-    int checkpoints, checkpoint_depth;     /* outermost pl_checkpoint() so far; open */
-    char checkpoint_path[64];              /* where the open one began */
-    bool ignores_checkpoints;              /* gradients keep all values, to compare */
+    int checkpoints, checkpoint_depth;        /* outermost pl_checkpoint() so far; open */
+    char checkpoint_path[64];                 /* where the open one began */
+    bool ignores_checkpoints;                 /* gradients keep all values, to compare */
     struct {
-        int64_t context;               /* tokens whose keys and values are kept  [0] */
-        bool continues;                /* with one token, at input "position" */
-        int64_t elements;              /* of PL_REGION_CACHE in use */
+        int64_t context;                  /* tokens whose keys and values are kept  [0] */
+        bool continues;                   /* with one token, at input "position" */
+        int64_t elements;                 /* of PL_REGION_CACHE in use */
     } cache;
     unsigned random_count;                  /* random operators without a name so far, for
                                                their streams */

@@ -18,7 +18,8 @@ static pl_state_layout_t layout_of(pl_graph_t *g, const pl_metric_state_t *state
     *own = (pl_state_layout_t){.combine = state->combine,
                                .rows = gathers && shape.rank ? shape.dim[0] : 1};
     own->columns = own->rows ? pl_elements(shape) / own->rows : 0;
-    const pl_state_layout_t most = g->largest ? g->largest[g->customs].state[k] : *own;
+    const pl_state_layout_t most = g->largest ? g->largest->custom[g->customs].state[k]
+                                              : *own;
     if (most.combine != own->combine || most.rows < own->rows
         || most.columns < own->columns)
         pl_op_fail(g,

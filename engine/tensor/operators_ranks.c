@@ -4,6 +4,7 @@
  * to it, a collective follows, and the operator `across` reads the result.  For its
  * gradient the ranks sum theirs, because the loss of each rank depends on the values of
  * all. */
+#include "base/alloc.h"
 #include "tensor/operators.h"
 
 static int shape_across(pl_graph_t *g, const pl_op_t *op, pl_value_t *out)
@@ -60,6 +61,27 @@ int pl_graph_world_size(pl_graph_t *g)
     return ranks_are_known(g, "graph_world_size") ? g->ranks : 1;
 }
 
+/* The rows of this x in the graph of the largest batch; 0: the graph has an error. */
+static int64_t rows_with_full_batch(pl_graph_t *g, int64_t rows)
+{
+    const pl_graph_t *largest = g->largest ? g->largest : g;
+    if (PL_GROW(g->gathered, g->gathers, g->gather_capacity) != PL_OK) {
+        pl_graph_fail(g, PL_ENOMEM, "all_gather: out of memory");
+        return 0;
+    }
+    g->gathered[g->gathers++] = rows;
+    if (largest->gathers < g->gathers || largest->gathered[g->gathers - 1] < rows)
+        pl_op_fail(g,
+                   "all_gather %d has %lld rows here, but %lld with a full batch: "
+                   "describe the same operators, with at most as many rows, for each "
+                   "size of a batch",
+                   g->gathers, (long long)rows,
+                   largest->gathers < g->gathers
+                       ? 0LL
+                       : (long long)largest->gathered[g->gathers - 1]);
+    return g->error.code ? 0 : largest->gathered[g->gathers - 1];
+}
+
 /* A rank that has fewer rows gives zeros behind them: so the piece has one size for all
  * batches, and a rank without samples can take part. */
 pl_node_t pl_all_gather(pl_graph_t *g, pl_node_t x)
@@ -67,10 +89,10 @@ pl_node_t pl_all_gather(pl_graph_t *g, pl_node_t x)
     if (!is_possible(g, "all_gather", x, 1) || g->ranks == 1)
         return g->error.code ? PL_NO_NODE : x;
     pl_shape_t shape = pl_shape_of(g, x);
-    const int64_t rows = shape.dim[0], width = pl_elements(shape) / rows,
-                  most = g->batch_max > g->batch_size && rows % g->batch_size == 0
-                             ? rows / g->batch_size * g->batch_max
-                             : rows,
+    const int64_t rows = shape.dim[0], most = rows_with_full_batch(g, rows);
+    if (!most)
+        return PL_NO_NODE;
+    const int64_t width = pl_elements(shape) / rows,
                   part = (most * width + PL_REGION_ALIGN - 1) / PL_REGION_ALIGN
                          * PL_REGION_ALIGN,
                   from = pl_graph_collective_reserve(g, part * g->ranks),

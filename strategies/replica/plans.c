@@ -98,13 +98,11 @@ static pl_batch_size_t largest_size(const pl_replica_t *r, pl_stage_t stage)
     return largest;
 }
 
-/* largest: custom metrics of the graph of the largest batch  [NULL: this is its graph, or
- * there are none]. */
+/* largest: the graph of the largest batch  [NULL: this is it, or it does not matter]. */
 static pl_graph_t *describe_with(pl_replica_t *r, const pl_replica_plan_t *plan,
-                                 const pl_custom_metric_t *largest, pl_error_t *err)
+                                 const pl_graph_t *largest, pl_error_t *err)
 {
     const pl_module_ops_t *module = r->module.ops;
-    const pl_batch_size_t most = largest_size(r, plan->stage);
     const int fields = r->signature->stage[plan->stage].field_count;
     pl_field_t field[PL_FIELDS];
     for (int k = 0; k < fields; k++) {
@@ -122,7 +120,6 @@ static pl_graph_t *describe_with(pl_replica_t *r, const pl_replica_plan_t *plan,
     g->rank = (int)r->rank;
     g->ranks = !waits ? 0 : r->sync_hooks && r->ranks ? (int)r->ranks : 1;
     g->slots = (int)(r->micro.micro_shards ? r->micro.micro_shards : r->ranks);
-    g->batch_max = most.count;
     g->largest = largest;
     g->cache.context = r->signature->context;
     g->cache.continues = plan->size.length == 1 && g->cache.context > 1;
@@ -151,12 +148,12 @@ static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan,
     pl_replica_plan_t most = *plan;
     most.size = largest_size(r, plan->stage);
     pl_graph_t *g = describe_with(r, plan, NULL, err);
-    if (!g || !g->customs
+    if (!g || (!g->customs && !g->gathers)
         || (most.size.count == plan->size.count && most.size.length == plan->size.length))
         return g;
     pl_graph_free(g);
     pl_graph_t *largest = describe_with(r, &most, NULL, err);
-    g = largest ? describe_with(r, plan, largest->custom, err) : NULL;
+    g = largest ? describe_with(r, plan, largest, err) : NULL;
     if (g)
         g->largest = NULL;
     pl_graph_free(largest);
