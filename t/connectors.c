@@ -1,5 +1,5 @@
 /* connectors.c - tests of actors/connectors/data.c and what it is made of: reader.c,
- * data_loaders.c, prefetch_queue.c, sampler.c, batch_pool.c */
+ * data_loaders.c, prefetch_queue.c, sampler.c */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 
 #include "actors/api/host.h"
 #include "actors/api/manual_loop.h"
-#include "actors/connectors/batch_pool.h"
+#include "actors/connectors/data_loaders.h"
 #include "actors/request.h"
 #include "base/alloc.h"
 #include "base/error.h"

@@ -3,13 +3,40 @@
 #ifndef PL_CONNECTORS_DATA_LOADERS_H
 #define PL_CONNECTORS_DATA_LOADERS_H
 
-#include "actors/connectors/batch_pool.h"
 #include "actors/connectors/sampler.h"
 #include "base/run.h"
+#include "runtime/payload.h"
 
 #define PL_STAGES (PL_PREDICT + 1)
 /* The first source of each stage, then the further sources of the stage that has any. */
 #define PL_DATA_LOADERS (PL_STAGES + PL_LOADERS_MAX - 1)
+
+/* ---- prefetch_queue.c: a pool of batches ----
+ *
+ * Memory for batches is allocated once.  A batch returns to the pool when its last
+ * reference is dropped, on any thread, also after the pool's owner has ended. */
+
+typedef struct pl_batch_pool pl_batch_pool_t;
+
+/* A pool of at most `max` batches of up to `rows` samples. */
+typedef struct pl_batch_spec {
+    int64_t rows;
+    int max;
+    int field_count;
+    const pl_field_t *field;             /* [field_count] */
+    int notice;                          /* an eventfd, written when a batch has come back
+                                            after there was none to take; open until the
+                                            pool is closed */
+} pl_batch_spec_t;
+
+pl_batch_pool_t *pl_batch_pool_new(const pl_batch_spec_t *spec, pl_error_t *err);
+
+/* Ends the pool; batches that are out stay valid.  NULL is allowed. */
+void pl_batch_pool_close(pl_batch_pool_t *pool);
+
+/* A batch with one reference and field_count, index and field set; on the owner's thread.
+ * NULL: PL_EBUSY when all are out, PL_ENOMEM. */
+pl_batch_t *pl_batch_pool_take(pl_batch_pool_t *pool, pl_error_t *err);
 
 /* ---- prefetch_queue.c: batches of one source, read ahead and handed out in order ----
  *
@@ -102,7 +129,7 @@ int pl_prefetch_take(pl_prefetch_t *queue, pl_batch_t **batch_p, pl_error_t *err
 /* The data sets of a run, opened one after the other. */
 typedef struct pl_data_loaders {
     const pl_job_t *job;                      /* borrowed */
-    int notice;                               /* for the pools: batch_pool.h */
+    int notice;                               /* for the pools */
     pl_stage_t stage;                         /* train opens validation data too */
     int64_t batch_size;                       /* 0: the job's */
     pl_sampler_partition_t partition;         /* `even` holds for training alone */

@@ -356,10 +356,6 @@ int csv_read(const void *self, const pl_read_request_t *request, void *const fie
     const csv_dataset_t *csv = self;
     if (csv->stream)
         return csv_stream_read(csv, request, field, err);
-    int code = pl_dataset_check(csv->path, request,
-                                csv->window ? csv->samples : csv->rows, err);
-    if (code)
-        return code;
     if (csv->window) {
         csv_windows_read(csv, request, field);
         return PL_OK;

@@ -14,16 +14,6 @@
 #include "base/json_text.h"
 #include "base/log.h"
 
-int pl_dataset_check(const char *what, const pl_read_request_t *request, int64_t samples,
-                     pl_error_t *err)
-{
-    for (int i = 0; i < request->count; i++)
-        if (request->index[i] < 0 || request->index[i] >= samples)
-            return pl_fail(err, PL_EINVAL, "%s: there is no sample %lld of %lld", what,
-                           (long long)request->index[i], (long long)samples);
-    return PL_OK;
-}
-
 const int64_t *pl_dataset_labels(const pl_dataset_ops_t *ops, const void *self)
 {
     const bool has_files = ops == &pl_pictures_dataset || ops == &pl_sounds_dataset;

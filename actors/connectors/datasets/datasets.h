@@ -24,10 +24,6 @@ static inline bool pl_may_be_empty(pl_stage_t stage)
     return stage == PL_VALIDATE || stage == PL_TEST;
 }
 
-/* Checks that every index is in [0, samples).  PL_EINVAL names `what` and the index. */
-int pl_dataset_check(const char *what, const pl_read_request_t *request, int64_t samples,
-                     pl_error_t *err);
-
 /* For open(), which may read a large file: something more of it was read, so
  * trainer.step_timeout begins again for the run that waits.  Cheap.  True: write a line
  * to the log of how much was read; the first one is due after ten seconds. */

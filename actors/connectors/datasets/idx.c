@@ -337,7 +337,7 @@ static int idx_read(const void *self, const pl_read_request_t *request,
     const pl_array_t *images = &idx->images;
     const size_t width = pl_array_width(images->dtype), most = PIECE / width;
     uint64_t piece[PIECE / sizeof(uint64_t)];
-    int code = pl_dataset_check(idx->path, request, images->shape.dim[0], err);
+    int code = PL_OK;
     float *x = field[0];
     for (int i = 0; i < request->count && code == PL_OK; i++, x += idx->pixels) {
         const int64_t from = request->index[i] * (int64_t)idx->pixels;

@@ -223,7 +223,11 @@ static int arrays_check(const pl_arrays_t *arrays, const pl_read_request_t *requ
     if (arrays->field_count < 1 || arrays->field_count > PL_FIELDS)
         return pl_fail(err, PL_EINVAL, "arrays: %d fields; 1 to %d are possible",
                        arrays->field_count, PL_FIELDS);
-    int code = pl_dataset_check("arrays", request, arrays->samples, err);
+    for (int i = 0; i < request->count; i++)
+        if (request->index[i] < 0 || request->index[i] >= arrays->samples)
+            return pl_fail(err, PL_EINVAL, "arrays: there is no sample %lld of %lld",
+                           (long long)request->index[i], (long long)arrays->samples);
+    int code = PL_OK;
     for (int k = 0; k < arrays->field_count && code == PL_OK; k++) {
         size_t bytes;
         if (!arrays->data[k] || !field[k])
@@ -338,9 +342,6 @@ static int memory_read(const void *self, const pl_read_request_t *request,
     const memory_dataset_t *memory = self;
     const pl_memory_data_t *data = &memory->source->data;
     pl_error_t own = {0};
-    int code = pl_dataset_check(memory->name, request, data->samples, err);
-    if (code)
-        return code;
     if (!data->read(data->user, request, field, &own))
         return PL_OK;
     return pl_fail(err, PL_EUSER, "memory data '%s': %s", memory->name,

@@ -218,9 +218,7 @@ static int pictures_read(const void *self, const pl_read_request_t *request,
                        && p->files.has_target;
     pl_picture_work_t work = {0};
     float *other = mixes ? pl_alloc_array(size, sizeof *other) : NULL;
-    int code = pl_dataset_check(p->files.path, request, p->files.list.count, err);
-    if (!code && mixes && !other)
-        code = pl_no_memory(err);
+    int code = mixes && !other ? pl_no_memory(err) : PL_OK;
     for (int i = 0; i < request->count && !code; i++) {
         const int64_t sample = request->index[i];
         const pl_picture_draw_t draw = draw_of(request, sample);

@@ -110,10 +110,8 @@ static int sounds_read(const void *self, const pl_read_request_t *request,
                        void *const field[], pl_error_t *err)
 {
     const sounds_t *s = self;
-    int code = pl_dataset_check(s->files.path, request, s->files.list.count, err);
-    float *wave = code ? NULL : pl_alloc_array((size_t)s->count, sizeof *wave);
-    if (!code && !wave)
-        code = pl_no_memory(err);
+    float *wave = pl_alloc_array((size_t)s->count, sizeof *wave);
+    int code = wave ? PL_OK : pl_no_memory(err);
     for (int i = 0; i < request->count && !code; i++) {
         const int64_t sample = request->index[i];
         const size_t size = (size_t)(s->mel ? s->mels * s->columns : s->count);
