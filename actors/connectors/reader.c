@@ -374,15 +374,10 @@ static int reader_on_open(void *self, pl_call_t *call, const pl_body_t *body,
 
 /* ---- Reading ---- */
 
-/* Data sets trust the indices that they are given. */
+/* The sampler has checked the indices. */
 static int samples_read(const pl_batch_t *batch, int first, int count, pl_error_t *err)
 {
     const pl_dataset_ops_t *ops = batch->dataset->component.ops;
-    const int64_t samples = batch->dataset->info.samples;
-    for (int i = first; i < first + count; i++)
-        if (batch->index[i] < 0 || batch->index[i] >= samples)
-            return pl_fail(err, PL_EBUG, "there is no sample %lld of %lld",
-                           (long long)batch->index[i], (long long)samples);
     const pl_read_request_t request = {batch->index + first, count,        batch->seed,
                                        batch->epoch,         batch->stage, batch->length};
     return ops->read(batch->dataset->component.self, &request, batch->field, err);
