@@ -21,14 +21,14 @@ void csv_log(const csv_dataset_t *csv, pl_log_level_t level, const char *format,
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    if (csv->rank == 0)
-        pl_log_line(level, 0, "data set csv", "%s: %s", csv->path, text);
+    if (csv->source.rank == 0)
+        pl_log_line(level, 0, "data set csv", "%s: %s", csv->options.path, text);
 }
 
-const char *csv_column_text(const csv_dataset_t *csv, int column, char text[static 80])
+const char *csv_column_text(const pl_table_t *table, int column, char text[static 80])
 {
-    if (csv->table.name)
-        snprintf(text, 80, "%d (%.48s)", column + 1, csv->table.name[column]);
+    if (table->name)
+        snprintf(text, 80, "%d (%.48s)", column + 1, table->name[column]);
     else
         snprintf(text, 80, "%d", column + 1);
     return text;
@@ -40,8 +40,9 @@ int csv_wrong_cell(const csv_dataset_t *csv, int64_t row, int column, const char
     char place[48], text[80];
     const char *cell = pl_table_cell(&csv->table, row, column);
     pl_table_place(&csv->table, row, column, place);
-    return pl_fail(err, PL_EFORMAT, "%s:%s: field %s: \"%.32s\" is not %s%s", csv->path,
-                   place, csv_column_text(csv, column, text), cell, what,
+    return pl_fail(err, PL_EFORMAT, "%s:%s: field %s: \"%.32s\" is not %s%s",
+                   csv->options.path, place, csv_column_text(&csv->table, column, text),
+                   cell, what,
                    !pl_utf8_ok(cell, strlen(cell)) ? ": " CSV_CONVERT
                    : row > 0 || csv->table.name
                        ? "; if it means a missing cell, add it to \"missing_values\""
@@ -68,25 +69,26 @@ int csv_column(const pl_table_t *table, const char *text, size_t length)
 /* Gives the columns "a,b" to further field k. */
 static int csv_claim(csv_dataset_t *csv, int k, pl_error_t *err)
 {
-    const char *name = csv->others.name[k], *text = csv->others.text[k];
+    const char *name = csv->columns.others.name[k], *text = csv->columns.others.text[k];
     if (!*name || strlen(name) >= sizeof(((pl_field_t *)0)->name) || !strcmp(name, "x")
-        || (!strcmp(name, "y") && !csv->are_several))
+        || (!strcmp(name, "y") && !csv->columns.are_several))
         return pl_fail(
             err, PL_EINVAL,
             "%s: a field cannot be called \"%.40s\": x are the features, y the "
             "target, and a name has 1 to %zu bytes",
-            csv->path, name, sizeof(((pl_field_t *)0)->name) - 1);
+            csv->options.path, name, sizeof(((pl_field_t *)0)->name) - 1);
     for (size_t length;; text += length + 1) {
         length = strcspn(text, ",");
         const int column = csv_column(&csv->table, text, length);
         if (column < 0
-            || (csv->use[column] != FOR_FEATURE && csv->use[column] != FOR_NOTHING))
+            || (csv->columns.use[column] != FOR_FEATURE
+                && csv->columns.use[column] != FOR_NOTHING))
             return pl_fail(err, PL_EINVAL, "%s: field \"%s\": %s column \"%.*s\"%s",
-                           csv->path, name, column < 0 ? "there is no" : "the",
+                           csv->options.path, name, column < 0 ? "there is no" : "the",
                            (int)(length < 40 ? length : 40), text,
                            column < 0 ? "" : " already has another use");
-        csv->use[column] = csv->other_columns++;
-        csv->width[k]++;
+        csv->columns.use[column] = csv->columns.other_columns++;
+        csv->columns.width[k]++;
         if (!text[length])
             return PL_OK;
     }
@@ -97,7 +99,7 @@ static int csv_claim(csv_dataset_t *csv, int k, pl_error_t *err)
 static int csv_name_target(csv_dataset_t *csv, bool is_known, pl_stage_t stage,
                            pl_error_t *err)
 {
-    pl_texts_t *others = &csv->others;
+    pl_texts_t *others = &csv->columns.others;
     int k = 0;
     while (k < others->count && strcmp(others->name[k], "y"))
         k++;
@@ -107,12 +109,13 @@ static int csv_name_target(csv_dataset_t *csv, bool is_known, pl_stage_t stage,
     const int code = csv_several_targets(csv, k, stage, &are_several, err);
     if (code || are_several)
         return code;
-    csv->label = csv_column(&csv->table, others->text[k], strlen(others->text[k]));
-    if (csv->label < 0 && !is_known && stage == PL_PREDICT)
-        csv->target = TARGET_NONE;
-    else if (csv->label < 0 && !is_known)
+    csv->columns.label = csv_column(&csv->table, others->text[k],
+                                    strlen(others->text[k]));
+    if (csv->columns.label < 0 && !is_known && stage == PL_PREDICT)
+        csv->columns.wanted = TARGET_NONE;
+    else if (csv->columns.label < 0 && !is_known)
         return pl_fail(err, PL_EINVAL, "%s: field \"y\": there is no column \"%.40s\"",
-                       csv->path, others->text[k]);
+                       csv->options.path, others->text[k]);
     for (others->count--; k < others->count; k++) {
         others->name[k] = others->name[k + 1];
         others->text[k] = others->text[k + 1];
@@ -129,9 +132,10 @@ static int csv_mark(csv_dataset_t *csv, const char *option, const char *text, in
         const int column = csv_column(&csv->table, text, length);
         if (column < 0)
             return pl_fail(err, PL_EINVAL, "%s: \"%s\": there is no column \"%.*s\"",
-                           csv->path, option, (int)(length < 40 ? length : 40), text);
-        if (column != csv->column)
-            csv->use[column] = use;
+                           csv->options.path, option, (int)(length < 40 ? length : 40),
+                           text);
+        if (column != csv->columns.target)
+            csv->columns.use[column] = use;
     }
     return PL_OK;
 }
@@ -154,33 +158,35 @@ static int csv_use_by_position(csv_dataset_t *csv, pl_error_t *err)
     int last = table->columns - 1;
     while (last > 0 && is_void(table, last))
         last--;
-    csv->column = csv->target == TARGET_NONE ? -1
-                  : csv->label < 0           ? last
-                                             : (int)csv->label;
-    if (csv->label >= table->columns)
+    csv->columns.target = csv->columns.wanted == TARGET_NONE ? -1
+                          : csv->columns.label < 0           ? last
+                                                             : (int)csv->columns.label;
+    if (csv->columns.label >= table->columns)
         return pl_fail(err, PL_EINVAL,
-                       "%s: \"label\" is %lld, but the columns are 0 to %d", csv->path,
-                       (long long)csv->label, table->columns - 1);
+                       "%s: \"label\" is %lld, but the columns are 0 to %d",
+                       csv->options.path, (long long)csv->columns.label,
+                       table->columns - 1);
     for (int k = 0; k < table->columns; k++)
-        csv->use[k] = k == csv->column         ? FOR_TARGET
-                      : *csv->used || k > last ? FOR_NOTHING
-                                               : FOR_FEATURE;
-    int code = csv_mark(csv, "groups", csv->groups, FOR_NOTHING, err);
-    if (!code && csv->window)
-        code = csv_mark(csv, "time", csv->time, FOR_NOTHING, err);
+        csv->columns.use[k] = k == csv->columns.target         ? FOR_TARGET
+                              : *csv->options.used || k > last ? FOR_NOTHING
+                                                               : FOR_FEATURE;
+    int code = csv_mark(csv, "groups", csv->options.groups, FOR_NOTHING, err);
+    if (!code && csv->options.window)
+        code = csv_mark(csv, "time", csv->options.time, FOR_NOTHING, err);
     if (!code)
-        code = csv_mark(csv, "features", csv->used, FOR_FEATURE, err);
+        code = csv_mark(csv, "features", csv->options.used, FOR_FEATURE, err);
     if (!code)
-        code = csv_mark(csv, "ignore", csv->ignored, FOR_NOTHING, err);
-    for (int k = 0; k < csv->others.count && !code; k++)
+        code = csv_mark(csv, "ignore", csv->options.ignored, FOR_NOTHING, err);
+    for (int k = 0; k < csv->columns.others.count && !code; k++)
         code = csv_claim(csv, k, err);
-    csv->sources = 0;
+    csv->columns.sources = 0;
     for (int k = 0; k < table->columns && !code; k++)
-        if (csv->use[k] == FOR_FEATURE)
-            csv->from[csv->sources++] = k;
-    if (!code && csv->sources == 0)
-        code = pl_fail(err, PL_EFORMAT, "%s: %s: there are no features", csv->path,
-                       csv->other_columns || *csv->ignored
+        if (csv->columns.use[k] == FOR_FEATURE)
+            csv->columns.from[csv->columns.sources++] = k;
+    if (!code && csv->columns.sources == 0)
+        code = pl_fail(err, PL_EFORMAT, "%s: %s: there are no features",
+                       csv->options.path,
+                       csv->columns.other_columns || *csv->options.ignored
                            ? "every column is the label, a field or ignored"
                            : "the only column is the label");
     return code;
@@ -195,35 +201,35 @@ static int csv_use_name(csv_dataset_t *csv, const json_t *name, int use, int *co
                         pl_error_t *err)
 {
     const char *text = json_string_value(name);
-    const json_t *place = text ? json_object_get(csv->places, text) : NULL;
+    const json_t *place = text ? json_object_get(csv->columns.places, text) : NULL;
     if (!place)
         return pl_fail(err, PL_ENOTFOUND,
                        "%s: there is no column \"%.60s\", which the training data has",
-                       csv->path, text ? text : "");
+                       csv->options.path, text ? text : "");
     *column = (int)json_integer_value(place);
     if (*column == TWICE)
         return pl_fail(err, PL_EFORMAT,
                        "%s: two columns are called \"%.60s\", so it is not clear which "
                        "one the training data has",
-                       csv->path, text);
-    if (csv->use[*column] != FOR_NOTHING)
+                       csv->options.path, text);
+    if (csv->columns.use[*column] != FOR_NOTHING)
         return pl_fail(err, PL_EINVAL, "%s: the column \"%.60s\" already has another use",
-                       csv->path, text);
-    csv->use[*column] = use;
+                       csv->options.path, text);
+    csv->columns.use[*column] = use;
     return PL_OK;
 }
 
 /* Numbers such as "3,4" count the columns of the training data. */
 static int csv_use_other(csv_dataset_t *csv, const json_t *known, int k, pl_error_t *err)
 {
-    const json_t *names = json_object_get(known, csv->others.name[k]);
-    const char *text = csv->others.text[k];
+    const json_t *names = json_object_get(known, csv->columns.others.name[k]);
+    const char *text = csv->columns.others.text[k];
     if (!names || !*text || text[strspn(text, "0123456789,")])
         return csv_claim(csv, k, err);
     int code = PL_OK, column;
-    for (size_t i = 0; i < json_array_size(names) && !code; i++, csv->width[k]++)
-        code = csv_use_name(csv, json_array_get(names, i), csv->other_columns++, &column,
-                            err);
+    for (size_t i = 0; i < json_array_size(names) && !code; i++, csv->columns.width[k]++)
+        code = csv_use_name(csv, json_array_get(names, i), csv->columns.other_columns++,
+                            &column, err);
     return code;
 }
 
@@ -241,9 +247,9 @@ static bool lists_column(const csv_dataset_t *csv, const char *text, int column)
 /* The run file says that a column is no feature. */
 static bool is_left_out(const csv_dataset_t *csv, int column)
 {
-    return lists_column(csv, csv->ignored, column)
-           || lists_column(csv, csv->groups, column)
-           || lists_column(csv, csv->time, column);
+    return lists_column(csv, csv->options.ignored, column)
+           || lists_column(csv, csv->options.groups, column)
+           || lists_column(csv, csv->options.time, column);
 }
 
 static int csv_use_by_name(csv_dataset_t *csv, const json_t *known, pl_stage_t stage,
@@ -254,32 +260,33 @@ static int csv_use_by_name(csv_dataset_t *csv, const json_t *known, pl_stage_t s
     pl_error_t why = {0};
     int code = PL_OK;
     for (int k = 0; k < csv->table.columns; k++)
-        csv->use[k] = FOR_NOTHING;
-    csv->column = -1;
-    if (csv->target != TARGET_NONE && y)
-        code = csv_use_name(csv, y, FOR_TARGET, &csv->column, &why);
+        csv->columns.use[k] = FOR_NOTHING;
+    csv->columns.target = -1;
+    if (csv->columns.wanted != TARGET_NONE && y)
+        code = csv_use_name(csv, y, FOR_TARGET, &csv->columns.target, &why);
     if (code) {
-        csv->column = -1;
+        csv->columns.target = -1;
         if (code != PL_ENOTFOUND || stage != PL_PREDICT)
             return pl_fail(err, code, "%s", why.text);
         code = PL_OK;                         /* a stage that predicts needs no targets */
     }
-    for (; (size_t)csv->sources < json_array_size(x) && !code; csv->sources++) {
-        if (csv->sources == csv->table.columns)
+    for (; (size_t)csv->columns.sources < json_array_size(x) && !code;
+         csv->columns.sources++) {
+        if (csv->columns.sources == csv->table.columns)
             return pl_fail(err, PL_ENOTFOUND,
                            "%s: %d column%s, but the training data has %zu features",
-                           csv->path, csv->table.columns, pl_plural(csv->table.columns),
-                           json_array_size(x));
-        code = csv_use_name(csv, json_array_get(x, (size_t)csv->sources), FOR_FEATURE,
-                            &csv->from[csv->sources], err);
+                           csv->options.path, csv->table.columns,
+                           pl_plural(csv->table.columns), json_array_size(x));
+        code = csv_use_name(csv, json_array_get(x, (size_t)csv->columns.sources),
+                            FOR_FEATURE, &csv->columns.from[csv->columns.sources], err);
     }
-    for (int k = 0; k < csv->others.count && !code; k++)
+    for (int k = 0; k < csv->columns.others.count && !code; k++)
         code = csv_use_other(csv, known, k, err);
     if (!code) {
         char names[200] = "";
         int count = 0, length = 0;
         for (int k = 0; k < csv->table.columns; k++) {
-            if (csv->use[k] != FOR_NOTHING || is_left_out(csv, k))
+            if (csv->columns.use[k] != FOR_NOTHING || is_left_out(csv, k))
                 continue;
             if (length < (int)sizeof names - 60)
                 length += snprintf(names + length, sizeof names - (size_t)length,
@@ -303,18 +310,20 @@ int csv_find_uses(csv_dataset_t *csv, const json_t *data_info, pl_stage_t stage,
     const json_t *known = json_object_get(data_info, COLUMNS);
     if (csv_name_target(csv, known && csv->table.name, stage, err) != PL_OK)
         return PL_EINVAL;
-    if (csv->others.count > PL_FIELDS - 2)
-        return pl_fail(err, PL_EINVAL, "%s: at most %d further fields", csv->path,
+    if (csv->columns.others.count > PL_FIELDS - 2)
+        return pl_fail(err, PL_EINVAL, "%s: at most %d further fields", csv->options.path,
                        PL_FIELDS - 2);
-    csv->use = pl_alloc_array((size_t)csv->table.columns, sizeof *csv->use);
-    csv->from = pl_alloc_array((size_t)csv->table.columns, sizeof *csv->from);
-    if (!csv->use || !csv->from)
+    csv->columns.use = pl_alloc_array((size_t)csv->table.columns,
+                                      sizeof *csv->columns.use);
+    csv->columns.from = pl_alloc_array((size_t)csv->table.columns,
+                                       sizeof *csv->columns.from);
+    if (!csv->columns.use || !csv->columns.from)
         return pl_no_memory(err);
-    csv->places = csv->table.name ? json_object() : NULL;
+    csv->columns.places = csv->table.name ? json_object() : NULL;
     for (int k = 0; csv->table.name && k < csv->table.columns; k++) {
         const char *name = csv->table.name[k];
-        const bool again = json_object_get(csv->places, name);
-        if (json_object_set_new_nocheck(csv->places, name,
+        const bool again = json_object_get(csv->columns.places, name);
+        if (json_object_set_new_nocheck(csv->columns.places, name,
                                         json_integer(again ? TWICE : k))
             != 0)
             return pl_no_memory(err);
@@ -329,41 +338,44 @@ int csv_find_uses(csv_dataset_t *csv, const json_t *data_info, pl_stage_t stage,
     const int64_t features = json_integer_value(json_array_get(shape, 0));
     const int code = csv_use_by_position(csv, err);
     if (code || stage == PL_TRAIN || json_array_size(shape) != 1
-        || json_object_get(data_info, RECIPES) || csv->sources == features)
+        || json_object_get(data_info, RECIPES) || csv->columns.sources == features)
         return code;
     return pl_fail(err, PL_EINVAL,
                    "%s: %d feature%s, but the training data had %lld: check the options "
                    "target and label",
-                   csv->path, csv->sources, pl_plural(csv->sources), (long long)features);
+                   csv->options.path, csv->columns.sources,
+                   pl_plural(csv->columns.sources), (long long)features);
 }
 
 int csv_number_groups(csv_dataset_t *csv, pl_error_t *err)
 {
-    const int column = csv_column(&csv->table, csv->groups, strlen(csv->groups));
+    const int column = csv_column(&csv->table, csv->options.groups,
+                                  strlen(csv->options.groups));
     json_t *numbers = json_object();
     char place[48], text[80];
     int code = PL_OK, failed = !numbers;
     if (column < 0) {
         json_decref(numbers);
         return pl_fail(err, PL_EINVAL, "%s: \"groups\": there is no column \"%.40s\"",
-                       csv->path, csv->groups);
+                       csv->options.path, csv->options.groups);
     }
-    if (column == csv->column) {
+    if (column == csv->columns.target) {
         json_decref(numbers);
         return pl_fail(err, PL_EINVAL,
                        "%s: \"groups\" is the target \"%.40s\", so that a part would "
                        "have targets that the other lacks: name another column, such as "
                        "a person or a day",
-                       csv->path, csv->groups);
+                       csv->options.path, csv->options.groups);
     }
-    csv->group_column = column;
-    csv->group = pl_alloc_array((size_t)csv->rows + 1, sizeof *csv->group);
-    failed = failed || !csv->group;
+    csv->columns.group = column;
+    csv->samples.group = pl_alloc_array((size_t)csv->rows + 1,
+                                        sizeof *csv->samples.group);
+    failed = failed || !csv->samples.group;
     for (int64_t row = 0; row < csv->rows && !failed && !code; row++) {
         const char *cell = pl_table_cell(&csv->table, row, column);
         const json_t *known = json_object_get(numbers, cell);
         const json_int_t next = (json_int_t)json_object_size(numbers);
-        csv->group[row] = known ? json_integer_value(known) : next;
+        csv->samples.group[row] = known ? json_integer_value(known) : next;
         if (!known)
             failed = json_object_set_new_nocheck(numbers, cell, json_integer(next));
         pl_table_place(&csv->table, row, column, place);
@@ -371,7 +383,8 @@ int csv_number_groups(csv_dataset_t *csv, pl_error_t *err)
             code = pl_fail(err, PL_EFORMAT,
                            "%s:%s: field %s is empty, but \"groups\" names it: each row "
                            "needs a group",
-                           csv->path, place, csv_column_text(csv, column, text));
+                           csv->options.path, place,
+                           csv_column_text(&csv->table, column, text));
     }
     json_decref(numbers);
     return failed ? pl_no_memory(err) : code;
@@ -381,7 +394,7 @@ int csv_names(const csv_dataset_t *csv, json_t **names_p, pl_error_t *err)
 {
     char **name = csv->table.name;
     for (int k = 0; name && k < csv->table.columns; k++) {
-        if (json_integer_value(json_object_get(csv->places, name[k])) != TWICE
+        if (json_integer_value(json_object_get(csv->columns.places, name[k])) != TWICE
             && pl_utf8_ok(name[k], strlen(name[k])))
             continue;
         csv_log(csv, PL_LOG_WARNING,
@@ -393,20 +406,21 @@ int csv_names(const csv_dataset_t *csv, json_t **names_p, pl_error_t *err)
     if (!name)
         return PL_OK;
     json_t *names = json_object(), *list = json_array();
-    for (int k = 0; k < csv->sources; k++)
-        list = pl_json_append(list, json_string(name[csv->from[k]]));
+    for (int k = 0; k < csv->columns.sources; k++)
+        list = pl_json_append(list, json_string(name[csv->columns.from[k]]));
     names = pl_json_with(names, "x", list);
-    if (csv->column >= 0) {
-        list = pl_json_append(json_array(), json_string(name[csv->column]));
+    if (csv->columns.target >= 0) {
+        list = pl_json_append(json_array(), json_string(name[csv->columns.target]));
         names = pl_json_with(names, "y", list);
     }
-    for (int k = 0, at = 0; k < csv->others.count; at += csv->width[k++]) {
+    for (int k = 0, at = 0; k < csv->columns.others.count;
+         at += csv->columns.width[k++]) {
         const int columns = csv->table.columns;
         list = json_array();
-        for (int i = 0; i < csv->width[k] * columns; i++)
-            if (csv->use[i % columns] == at + i / columns)
+        for (int i = 0; i < csv->columns.width[k] * columns; i++)
+            if (csv->columns.use[i % columns] == at + i / columns)
                 list = pl_json_append(list, json_string(name[i % columns]));
-        names = pl_json_with(names, csv->others.name[k], list);
+        names = pl_json_with(names, csv->columns.others.name[k], list);
     }
     *names_p = names;
     return names ? PL_OK : pl_no_memory(err);

@@ -98,8 +98,8 @@ int csv_find_kind(const csv_dataset_t *csv, int column, csv_recipe_t *recipe,
 
 int csv_read_numbers(const csv_dataset_t *csv, int k, double *value, pl_error_t *err)
 {
-    const csv_recipe_t *recipe = &csv->recipe[k];
-    const int column = csv->from[k];
+    const csv_recipe_t *recipe = &csv->learnt.recipe[k];
+    const int column = csv->columns.from[k];
     for (int64_t row = 0; row < csv->rows; row++) {
         const char *cell = pl_table_cell(&csv->table, row, column);
         value[row] = NAN;
@@ -110,7 +110,7 @@ int csv_read_numbers(const csv_dataset_t *csv, int k, double *value, pl_error_t 
             && !pl_table_number(&csv->table, row, column, &value[row]))
             return csv_wrong_cell(csv, row, column, "a finite number", err);
     }
-    if (csv->window && csv->missing != MISSING_ERROR)
+    if (csv->options.window && csv->options.missing != MISSING_ERROR)
         csv_fill_gaps(value, csv->rows);
     return PL_OK;
 }
@@ -134,7 +134,7 @@ void csv_numbers_add(csv_numbers_t *numbers, const csv_dataset_t *csv,
             numbers->parts |= number != whole ? DATE_DAY : 0;
             numbers->parts |= fmod(whole - numbers->first, 7) != 0 ? DATE_WEEK : 0;
         }
-        if (pl_data_split_holds(split, csv->base + row))
+        if (pl_data_split_holds(split, csv->source.base + row))
             continue;
         if (isnan(number)) {
             numbers->empty++;
@@ -168,12 +168,13 @@ pl_moments_t csv_measure(const csv_dataset_t *csv, const pl_data_split_t *split,
     return csv_numbers_moments(&numbers, fill);
 }
 
-void csv_numbers_decide(const csv_dataset_t *csv, const csv_numbers_t *numbers,
+void csv_numbers_decide(const csv_options_t *options, const csv_numbers_t *numbers,
                         csv_recipe_t *recipe)
 {
-    const bool by_mean = csv->missing == MISSING_MEAN || csv->missing == MISSING_CATEGORY;
+    const bool by_mean = options->missing == MISSING_MEAN
+                         || options->missing == MISSING_CATEGORY;
     recipe->fill = by_mean ? numbers->mean : NAN;
-    recipe->indicator = csv->missing == MISSING_CATEGORY && numbers->empty > 0
+    recipe->indicator = options->missing == MISSING_CATEGORY && numbers->empty > 0
                         && recipe->kind == KIND_NUMBER;
     if (recipe->kind != KIND_DATE)
         return;
@@ -210,7 +211,7 @@ static int learn_fill(const csv_dataset_t *csv, const pl_data_split_t *split,
     }
     const double median = count ? (sorted[(count - 1) / 2] + sorted[count / 2]) / 2 : 0;
     pl_free(sorted);
-    recipe->fill = csv->missing == MISSING_MOST_FREQUENT ? frequent : median;
+    recipe->fill = csv->options.missing == MISSING_MOST_FREQUENT ? frequent : median;
     return PL_OK;
 }
 
@@ -219,19 +220,21 @@ static int learn_fill(const csv_dataset_t *csv, const pl_data_split_t *split,
 /* An empty cell is no value of its own. */
 static bool empty_is_none(const csv_dataset_t *csv)
 {
-    return csv->missing == MISSING_MOST_FREQUENT || csv->missing == MISSING_DROP
-           || csv->missing == MISSING_ERROR;
+    return csv->options.missing == MISSING_MOST_FREQUENT
+           || csv->options.missing == MISSING_DROP
+           || csv->options.missing == MISSING_ERROR;
 }
 
 int csv_count_values(const csv_dataset_t *csv, const pl_data_split_t *split, int k,
                      json_t *counts, pl_error_t *err)
 {
     for (int64_t row = 0; row < csv->rows; row++) {
-        const char *cell = pl_table_cell(&csv->table, row, csv->from[k]);
-        if (pl_data_split_holds(split, csv->base + row) || (!*cell && empty_is_none(csv)))
+        const char *cell = pl_table_cell(&csv->table, row, csv->columns.from[k]);
+        if (pl_data_split_holds(split, csv->source.base + row)
+            || (!*cell && empty_is_none(csv)))
             continue;
         if (!pl_utf8_ok(cell, strlen(cell)))
-            return csv_wrong_cell(csv, row, csv->from[k], "UTF-8", err);
+            return csv_wrong_cell(csv, row, csv->columns.from[k], "UTF-8", err);
         if (csv_count_text(counts, cell))
             return pl_no_memory(err);
     }
@@ -245,19 +248,19 @@ static int compare_texts(const void *a, const void *b)
 
 int csv_values_decide(const csv_dataset_t *csv, int k, json_t *counts, pl_error_t *err)
 {
-    csv_recipe_t *recipe = &csv->recipe[k];
-    const bool fills = csv->missing == MISSING_MOST_FREQUENT
-                       || csv->missing == MISSING_DROP;
+    csv_recipe_t *recipe = &csv->learnt.recipe[k];
+    const bool fills = csv->options.missing == MISSING_MOST_FREQUENT
+                       || csv->options.missing == MISSING_DROP;
     const char **value = pl_alloc_array(json_object_size(counts) + 1, sizeof *value),
                *key;
     json_t *count;
     int64_t most = 0;
     int kept = 0;
     recipe->values = json_object();
-    recipe->is_index = csv->categories == 1;
+    recipe->is_index = csv->options.categories == 1;
     int failed = !value || !recipe->values;
     json_object_foreach(failed ? NULL : counts, key, count) {
-        if (json_integer_value(count) >= csv->rare)
+        if (json_integer_value(count) >= csv->options.rare)
             value[kept++] = key;
         else
             recipe->other = true;
@@ -279,7 +282,8 @@ int csv_values_decide(const csv_dataset_t *csv, int k, json_t *counts, pl_error_
                 "field %s tells nothing: each of its texts is in fewer than \"rare\", "
                 "%lld, rows; if they are numbers with a sign or a unit, write the "
                 "numbers alone",
-                csv_column_text(csv, csv->from[k], text), (long long)csv->rare);
+                csv_column_text(&csv->table, csv->columns.from[k], text),
+                (long long)csv->options.rare);
     }
     return failed ? pl_no_memory(err) : PL_OK;
 }
@@ -290,16 +294,16 @@ int csv_learn(csv_dataset_t *csv, const pl_data_split_t *split, double *value,
               pl_error_t *err)
 {
     int code = PL_OK;
-    for (int k = 0; k < csv->sources && !code; k++) {
-        csv_recipe_t *recipe = &csv->recipe[k];
+    for (int k = 0; k < csv->columns.sources && !code; k++) {
+        csv_recipe_t *recipe = &csv->learnt.recipe[k];
         csv_numbers_t numbers = {0};
         if (recipe->kind == KIND_NUMBER || recipe->kind == KIND_DATE) {
             code = csv_read_numbers(csv, k, value, err);
             if (code)
                 break;
             csv_numbers_add(&numbers, csv, split, value);
-            csv_numbers_decide(csv, &numbers, recipe);
-            if (csv->missing != MISSING_ERROR && isnan(recipe->fill))
+            csv_numbers_decide(&csv->options, &numbers, recipe);
+            if (csv->options.missing != MISSING_ERROR && isnan(recipe->fill))
                 code = learn_fill(csv, split, value, recipe, err);
         }
         if (recipe->kind == KIND_CATEGORY) {

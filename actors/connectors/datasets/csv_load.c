@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "base/utf8.h"
 
-int csv_character(const csv_dataset_t *csv, const char *option, const char *text,
-                  char *found, pl_error_t *err)
+int csv_character(const char *path, const char *option, const char *text, char *found,
+                  pl_error_t *err)
 {
     *found = !*text                    ? PL_CSV_FIND
              : !strcmp(text, "none")   ? '\0'
@@ -22,7 +22,7 @@ int csv_character(const csv_dataset_t *csv, const char *option, const char *text
                                        : *text;
     if (*text && text[1] && *found == *text)
         return pl_fail(err, PL_EINVAL,
-                       "%s: \"%s\" is \"%.20s\", but it is one character, %s", csv->path,
+                       "%s: \"%s\" is \"%.20s\", but it is one character, %s", path,
                        option, text,
                        !strcmp(option, "comment") ? "\"none\" or \"\""
                                                   : "\"tab\", \"blanks\" or \"\"");
@@ -31,7 +31,7 @@ int csv_character(const csv_dataset_t *csv, const char *option, const char *text
         return pl_fail(err, PL_EINVAL,
                        "%s: \"%s\" is a character that a table has for "
                        "another purpose",
-                       csv->path, option);
+                       path, option);
     return PL_OK;
 }
 
@@ -39,7 +39,7 @@ void csv_empty_cells(csv_dataset_t *csv)
 {
     const size_t cells = (size_t)csv->table.rows * (size_t)csv->table.columns;
     size_t longest = 0, length;
-    for (const char *word = csv->missing_values; *word;
+    for (const char *word = csv->options.missing_values; *word;
          word += length + (word[length] != 0)) {
         length = strcspn(word, ",");
         longest = length > longest ? length : longest;
@@ -49,7 +49,7 @@ void csv_empty_cells(csv_dataset_t *csv)
         const size_t size = strnlen(cell, longest + 1);
         if (size == 0 || size > longest)
             continue;
-        for (const char *word = csv->missing_values; *word;
+        for (const char *word = csv->options.missing_values; *word;
              word += length + (word[length] != 0)) {
             length = strcspn(word, ",");
             if (length == size && !memcmp(word, cell, size)) {
@@ -93,9 +93,11 @@ static bool names_recur(const pl_table_t *table)
 static int csv_read_text(csv_dataset_t *csv, const pl_csv_format_t *format,
                          pl_error_t *err)
 {
-    const csv_part_t *part = csv->part;
-    return part ? pl_csv_read(part->text, part->size, csv->path, format, &csv->table, err)
-                : pl_csv_load(csv->path, pl_file_limit(), format, &csv->table, err);
+    const csv_part_t *part = csv->source.part;
+    return part ? pl_csv_read(part->text, part->size, csv->options.path, format,
+                              &csv->table, err)
+                : pl_csv_load(csv->options.path, pl_file_limit(), format, &csv->table,
+                              err);
 }
 
 /* A row of numbers that are years, each later than the one before by the same. */
@@ -163,8 +165,12 @@ static int64_t text_add(pl_file_bytes_t *all, size_t *capacity, const void *text
  * with its text alone where classes have no meaning. */
 static int folder_load(csv_dataset_t *csv, pl_error_t *err)
 {
-    const pl_data_request_t request = {.stage = csv->stage, .rank = csv->rank};
-    pl_class_files_t files = {.path = csv->path, .file = "", .label = "", .links = true};
+    const pl_data_request_t request = {.stage = csv->source.stage,
+                                       .rank = csv->source.rank};
+    pl_class_files_t files = {.path = csv->options.path,
+                              .file = "",
+                              .label = "",
+                              .links = true};
     int code = pl_class_files_open(&files, &pl_text_files, &request, err);
     const int64_t rows = files.list.count, classes = files.classes;
     const int columns = files.has_target ? 2 : 1;
@@ -199,7 +205,7 @@ static int folder_load(csv_dataset_t *csv, pl_error_t *err)
         at[k] = text_add(&all, &capacity, name ? name : (char *)bytes.data,
                          name ? strlen(name) : bytes.size, err);
         if (at[k] < 0)
-            code = pl_error_prefix(err, "%s", csv->path);
+            code = pl_error_prefix(err, "%s", csv->options.path);
         if (!name)
             pl_file_bytes_release(&bytes);
     }
@@ -224,30 +230,33 @@ static int folder_load(csv_dataset_t *csv, pl_error_t *err)
 
 int csv_load(csv_dataset_t *csv, pl_error_t *err)
 {
-    if (csv->part && csv->part->head)
+    if (csv->source.part && csv->source.part->head)
         return csv_part_load(csv, err);
     static const char points[] = {PL_CSV_FIND, '.', ','};
-    pl_csv_format_t format = {.header = csv->header,
-                              .decimal = points[csv->decimal],
-                              .skip = csv->skip_lines};
-    int code = csv_character(csv, "delimiter", csv->delimiter, &format.delimiter, err);
+    pl_csv_format_t format = {.header = csv->options.header,
+                              .decimal = points[csv->options.decimal],
+                              .skip = csv->options.skip_lines};
+    int code = csv_character(csv->options.path, "delimiter", csv->options.delimiter,
+                             &format.delimiter, err);
     if (!code)
-        code = csv_character(csv, "comment", csv->comment, &format.comment, err);
+        code = csv_character(csv->options.path, "comment", csv->options.comment,
+                             &format.comment, err);
     struct stat status;
-    if (!code && stat(csv->path, &status) == 0 && S_ISDIR(status.st_mode))
+    if (!code && stat(csv->options.path, &status) == 0 && S_ISDIR(status.st_mode))
         code = folder_load(csv, err);
-    else if (!code && pl_is_sqlite(csv->path))
-        code = pl_sqlite_load(csv->path, csv->from_table, csv->query, pl_file_limit(),
-                              &csv->table, err);
-    else if (!code && (*csv->from_table || *csv->query))
+    else if (!code && pl_is_sqlite(csv->options.path))
+        code = pl_sqlite_load(csv->options.path, csv->options.from_table,
+                              csv->options.query, pl_file_limit(), &csv->table, err);
+    else if (!code && (*csv->options.from_table || *csv->options.query))
         code = pl_fail(err, PL_EINVAL,
                        "%s is no SQLite database: remove \"table\" and \"query\"",
-                       csv->path);
-    else if (!code && csv_is_json_lines(csv->path))
-        code = pl_jsonl_load(csv->path, pl_file_limit(), &csv->table, err);
+                       csv->options.path);
+    else if (!code && csv_is_json_lines(csv->options.path))
+        code = pl_jsonl_load(csv->options.path, pl_file_limit(), &csv->table, err);
     else if (!code)
         code = csv_read_text(csv, &format, err);
-    const bool may_differ = !code && csv->table.start && csv->header == PL_CSV_AUTO,
+    const bool may_differ = !code && csv->table.start
+                            && csv->options.header == PL_CSV_AUTO,
                recurs = may_differ && csv->table.name && names_recur(&csv->table);
     if (recurs || (may_differ && !csv->table.name && has_years_as_names(&csv->table))) {
         csv_log(csv, PL_LOG_INFO,
@@ -262,7 +271,7 @@ int csv_load(csv_dataset_t *csv, pl_error_t *err)
     if (code)
         return code;
     const pl_table_t *table = &csv->table;
-    if (table->skipped && csv->skip_lines < 0)
+    if (table->skipped && csv->options.skip_lines < 0)
         csv_log(csv, PL_LOG_INFO,
                 "the first %lld line%s not part of the table; \"skip_lines\": 0 makes "
                 "%s so",

@@ -121,62 +121,92 @@ typedef struct csv_part {
 
 typedef struct csv_stream csv_stream_t;
 
-typedef struct csv_dataset {
-    const char *path, *delimiter, *comment, *used, *ignored, *groups, *missing_values;
+/* The run file's. */
+typedef struct csv_options {
+    const char *path, *delimiter, *comment, *missing_values;
     const char *from_table, *query;                         /* of a database */
     pl_csv_header_t header;
-    int decimal, categories, texts;                         /* words of their options */
+    int decimal;                                            /* a word, as the next two */
+    int categories, texts;
+    int64_t skip_lines;
     csv_target_t target;
+    int64_t label, ignore_index;
+    pl_texts_t fields;                                     /* "weight": "column,column" */
+    const char *used, *ignored, *groups;                   /* columns */
     csv_missing_t missing;
-    pl_texts_t others;                                     /* "weight": "column,column" */
-    int64_t skip_lines, label, ignore_index, rare, terms;
+    int64_t rare, terms;
     int64_t window, horizon, stride;                       /* rows; window 0: none */
     const char *covariates, *time;                         /* of windows, columns  [""] */
-    bool overlap;
-    int targets;                                            /* columns to predict */
-    bool are_several;                             /* without windows: the field "y" has
-                                                     several columns */
-    int labels;                                   /* that are all 0 or 1  [0: values] */
-    int target_column[CSV_TARGETS];
-    pl_moments_t scales[CSV_TARGETS];             /* of each in the training data; factor
-                                                     0: no values */
-    int64_t first, samples;                                 /* row of the first window;
-                                                               windows */
-    bool standardize;
-    bool streams;
-    csv_stream_t *stream;                                   /* [the rows are in memory] */
+    bool overlap, standardize, streams;
+} csv_options_t;
+
+/* What is opened: csv_begin(), and csv_stream.c for its parts. */
+typedef struct csv_source {
+    uint32_t rank;
+    pl_stage_t stage;
     const csv_part_t *part;                                 /* that this is  [all] */
     int64_t base;                                           /* row of the first one */
     const csv_kinds_t *kinds;                               /* [sources], counted before
                                                                [found here] */
-    pl_table_t table;                                         /* while it is opened */
+} csv_source_t;
+
+/* Which column is what: csv_find_uses(), and csv_windows_begin() before it. */
+typedef struct csv_columns {
+    csv_target_t wanted;                          /* the option "target", or NONE where
+                                                     there is none after all */
+    int64_t label;                                /* its column  [-1: the last] */
+    pl_texts_t others;                            /* fields other than a single target */
+    int *use;                                     /* [columns] */
+    int *from;                                    /* [sources]: their columns */
+    int sources;                                  /* columns that become features */
+    int target;                                   /* -1: none */
+    int group;                                    /* -1: none */
+    int width[PL_FIELDS];                         /* columns of each other field */
+    int other_columns;                            /* of all of them */
+    int targets;                                  /* columns to predict, if several */
+    int target_column[CSV_TARGETS];               /* of windows */
+    bool are_several;                             /* without windows: the field "y" has
+                                                     several columns */
+    json_t *places;                               /* name -> column, while it is opened */
+    json_t *names;                                /* for the data info  [by position] */
+} csv_columns_t;
+
+/* What the training data say: csv_find_target(), csv_find_recipes(), csv_prepare(). */
+typedef struct csv_learnt {
+    csv_target_t kind;                           /* of the target */
+    int labels;                                  /* several targets that are all 0 or 1
+                                                    [0: values] */
+    int64_t classes;                             /* 0: no classes */
+    double class_share;                          /* of the largest class */
+    json_t *class_names;                         /* list  [numbers from 0] */
+    pl_moments_t scales[CSV_TARGETS];            /* of each target; factor 0: no values */
+    csv_recipe_t *recipe;                        /* [sources] */
+    int features, indexes;
+    int64_t index_values;                                   /* of all indexes together */
+    pl_moments_t *moments;                                  /* [features] */
+} csv_learnt_t;
+
+/* What csv_read() copies. */
+typedef struct csv_samples {
+    float *x;                                       /* [rows, features] */
+    int64_t *index;                                 /* [rows, indexes]: "c" */
+    double *y;                                      /* [rows], of windows [rows, targets]
+                                                       [no target] */
+    float *other;                                   /* [rows, other_columns] */
+    int64_t *group;                                 /* [rows]  [none] */
+    int64_t first, windows;                         /* row of the first window; windows */
+} csv_samples_t;
+
+/* The parts in the order in which opening fills them. */
+typedef struct csv_dataset {
+    csv_options_t options;                       /* the first, where they are read into */
+    csv_source_t source;
+    pl_table_t table;                                 /* csv_load(), while it is opened */
     int64_t rows;
-    csv_target_t kind;
-    int column;                                             /* of the target; -1: none */
-    int group_column;                                       /* -1: none */
-    int64_t *group;                                         /* [rows]  [none] */
-    int *use;                                               /* [columns] */
-    int *from;                                              /* [sources]: their columns */
-    csv_recipe_t *recipe;                                   /* [sources] */
-    uint32_t rank;
-    pl_stage_t stage;
-    int sources;                                        /* columns that become features */
-    int features, indexes, other_columns;
-    int64_t index_values;                             /* of all indexes together */
-    int width[PL_FIELDS];                             /* columns of each other field */
-    float *other;                                     /* [rows, other_columns] */
-    int64_t classes;                                  /* 0: no classes */
-    double class_share;                               /* of the largest class */
-    json_t *class_names;                              /* list  [numbers from 0] */
-    json_t *places;                                   /* name -> column, while it is
-                                                         opened */
-    json_t *names;                                    /* of the columns, for the data info
-                                                         [by position] */
-    pl_moments_t *moments;                            /* [features] */
-    float *x;                                         /* [rows, features] */
-    int64_t *index;                                   /* [rows, indexes]: "c" */
-    double *y;                                        /* [rows], of windows [rows,
-                                                         targets]  [no target] */
+    csv_columns_t columns;
+    csv_learnt_t learnt;
+    csv_samples_t samples;
+    csv_stream_t *stream;                                   /* [the rows are in memory] */
 } csv_dataset_t;
 
 /* One line for the run, not for each rank. */
@@ -189,6 +219,9 @@ void csv_log(const csv_dataset_t *csv, pl_log_level_t level, const char *format,
 
 #define CSV_MISSING_VALUES "NA,N/A,NaN,nan,NULL,null,None,<NA>,#N/A,?"
 
+/* Takes what the run file says, before anything else. */
+void csv_begin(csv_dataset_t *csv, const pl_data_request_t *request);
+
 /* Reads the table, and empties the cells that are as good as empty. */
 int csv_load(csv_dataset_t *csv, pl_error_t *err);
 
@@ -199,7 +232,7 @@ int csv_number_groups(csv_dataset_t *csv, pl_error_t *err);
 int csv_column(const pl_table_t *table, const char *text, size_t length);
 
 /* "3 (petal_width)", or "3" without a header. */
-const char *csv_column_text(const csv_dataset_t *csv, int column, char text[static 80]);
+const char *csv_column_text(const pl_table_t *table, int column, char text[static 80]);
 
 /* PL_EFORMAT: "FILE:LINE:COLUMN: field 3 (name): \"four\" is not WHAT". */
 int csv_wrong_cell(const csv_dataset_t *csv, int64_t row, int column, const char *what,
@@ -263,7 +296,7 @@ void csv_numbers_add(csv_numbers_t *numbers, const csv_dataset_t *csv,
  * are empty  [NAN: they do not count]. */
 pl_moments_t csv_numbers_moments(const csv_numbers_t *numbers, double fill);
 /* The recipe of a number or a date, without a median. */
-void csv_numbers_decide(const csv_dataset_t *csv, const csv_numbers_t *numbers,
+void csv_numbers_decide(const csv_options_t *options, const csv_numbers_t *numbers,
                         csv_recipe_t *recipe);
 
 /* Counts the values of a category in the rows to train on, after those of others. */
@@ -339,7 +372,7 @@ typedef struct table_scan {
     const char *path;
     int fd;
     bool is_json;
-    const pl_table_t *head;                                   /* columns and format */
+    const pl_table_t *head;                                 /* columns and format */
     char *text;                                             /* to be freed  [none] */
     size_t size, capacity, from;                            /* from: the next part */
     uint64_t at;                                            /* of text in the file */
@@ -366,8 +399,8 @@ void csv_empty_cells(csv_dataset_t *csv);
 /* By its ending; .gz or .zst may follow. */
 bool csv_is_json_lines(const char *path);
 /* The character that an option names; `none` for "none". */
-int csv_character(const csv_dataset_t *csv, const char *option, const char *text,
-                  char *found, pl_error_t *err);
+int csv_character(const char *path, const char *option, const char *text, char *found,
+                  pl_error_t *err);
 
 /* ---- csv_words.c ---- */
 

@@ -51,8 +51,8 @@ int csv_recipes(const csv_dataset_t *csv, json_t **recipes_p, pl_error_t *err)
 {
     bool plain = true;
     json_t *list = json_array();
-    for (int k = 0; k < csv->sources; k++) {
-        const csv_recipe_t *recipe = &csv->recipe[k];
+    for (int k = 0; k < csv->columns.sources; k++) {
+        const csv_recipe_t *recipe = &csv->learnt.recipe[k];
         plain = plain && recipe->kind == KIND_NUMBER && isnan(recipe->fill);
         list = pl_json_append(list, recipe_write(recipe));
     }
@@ -144,47 +144,48 @@ int csv_find_recipes(csv_dataset_t *csv, const json_t *data_info, pl_error_t *er
 {
     const json_t *known = json_object_get(data_info, RECIPES);
     int kept = 0;
-    csv->recipe = pl_alloc_array((size_t)csv->sources + 1, sizeof *csv->recipe);
-    if (!csv->recipe)
+    csv->learnt.recipe = pl_alloc_array((size_t)csv->columns.sources + 1,
+                                        sizeof *csv->learnt.recipe);
+    if (!csv->learnt.recipe)
         return pl_no_memory(err);
-    if (known && json_array_size(known) != (size_t)csv->sources)
+    if (known && json_array_size(known) != (size_t)csv->columns.sources)
         return pl_fail(err, PL_EINVAL,
                        "%s: %d feature%s, but the training data had %zu: check the "
                        "options target and label",
-                       csv->path, csv->sources, pl_plural(csv->sources),
-                       json_array_size(known));
-    for (int k = 0; k < csv->sources; k++) {
-        csv_recipe_t *recipe = &csv->recipe[kept];
+                       csv->options.path, csv->columns.sources,
+                       pl_plural(csv->columns.sources), json_array_size(known));
+    for (int k = 0; k < csv->columns.sources; k++) {
+        csv_recipe_t *recipe = &csv->learnt.recipe[kept];
         int code = PL_OK;
         if (known)
             code = recipe_read(recipe, json_array_get(known, (size_t)k), err);
         else if (data_info)
             *recipe = (csv_recipe_t){.fill = NAN, .frequent = -1, .width = 1};
-        else if (csv->kinds)
-            csv_kinds_decide(&csv->kinds[k], recipe);
+        else if (csv->source.kinds)
+            csv_kinds_decide(&csv->source.kinds[k], recipe);
         else
-            code = csv_find_kind(csv, csv->from[k], recipe, err);
-        if (!data_info && recipe->kind == KIND_TEXT && csv->texts == 1)
+            code = csv_find_kind(csv, csv->columns.from[k], recipe, err);
+        if (!data_info && recipe->kind == KIND_TEXT && csv->options.texts == 1)
             recipe->kind = KIND_WORDS;
         if (code)
             return code == PL_EFORMAT ? pl_fail(err, code,
                                                 "%s: the training data has no recipe for "
                                                 "feature %d",
-                                                csv->path, k)
+                                                csv->options.path, k)
                                       : code;
         char text[80];
         if (recipe->kind == KIND_TEXT && !data_info)
             csv_log(csv, PL_LOG_INFO,
                     "field %s is not used: its texts are neither numbers nor dates, and "
                     "too many for categories; \"texts\": \"words\" uses their words",
-                    csv_column_text(csv, csv->from[k], text));
+                    csv_column_text(&csv->table, csv->columns.from[k], text));
         /* Files without names are matched by position, so the column stays. */
         if (recipe->kind == KIND_TEXT && csv->table.name)
-            csv->use[csv->from[k]] = FOR_NOTHING;
+            csv->columns.use[csv->columns.from[k]] = FOR_NOTHING;
         else
-            csv->from[kept++] = csv->from[k];
+            csv->columns.from[kept++] = csv->columns.from[k];
     }
-    csv->sources = kept;
+    csv->columns.sources = kept;
     return PL_OK;
 }
 
@@ -195,16 +196,17 @@ int csv_find_recipes(csv_dataset_t *csv, const json_t *data_info, pl_error_t *er
 static int fill_numbers(csv_dataset_t *csv, int k, int at, double *value, pl_error_t *err)
 {
     static const double period[] = {365.2425, 7, 1};
-    const csv_recipe_t *recipe = &csv->recipe[k];
+    const csv_recipe_t *recipe = &csv->learnt.recipe[k];
     for (int64_t row = 0; row < csv->rows; row++) {
-        float *x = csv->x + row * csv->features + at;
+        float *x = csv->samples.x + row * csv->learnt.features + at;
         const bool is_empty = isnan(value[row]);
         const double number = is_empty ? recipe->fill : value[row];
-        *x = pl_moments_apply(&csv->moments[at], number);
+        *x = pl_moments_apply(&csv->learnt.moments[at], number);
         if (!isfinite((float)number) || !isfinite(*x))
             return pl_fail(err, PL_EFORMAT,
-                           "%s:%lld: field %d is %g, too large for float32", csv->path,
-                           (long long)csv->table.line[row], csv->from[k] + 1, number);
+                           "%s:%lld: field %d is %g, too large for float32",
+                           csv->options.path, (long long)csv->table.line[row],
+                           csv->columns.from[k] + 1, number);
         x++;
         if (recipe->indicator)
             *x++ = is_empty;
@@ -223,11 +225,11 @@ static int fill_numbers(csv_dataset_t *csv, int k, int at, double *value, pl_err
  * or unknown value. */
 static void fill_category(csv_dataset_t *csv, int k, int at, int index, int64_t base)
 {
-    const csv_recipe_t *recipe = &csv->recipe[k];
+    const csv_recipe_t *recipe = &csv->learnt.recipe[k];
     const int values = (int)json_object_size(recipe->values);
     int64_t unknown = 0;
     for (int64_t row = 0; row < csv->rows; row++) {
-        const char *cell = pl_table_cell(&csv->table, row, csv->from[k]);
+        const char *cell = pl_table_cell(&csv->table, row, csv->columns.from[k]);
         const json_t *known = json_object_get(recipe->values, cell);
         const int place = !*cell && recipe->frequent >= 0 ? recipe->frequent
                           : known                         ? (int)json_integer_value(known)
@@ -235,38 +237,39 @@ static void fill_category(csv_dataset_t *csv, int k, int at, int index, int64_t 
                                                           : -1;
         unknown += !known && *cell;
         if (recipe->is_index)
-            csv->index[row * csv->indexes + index] = base
-                                                     + (place < values ? place + 1 : 0);
+            csv->samples.index[row * csv->learnt.indexes + index] =
+                base + (place < values ? place + 1 : 0);
         else if (place >= 0)
-            csv->x[row * csv->features + at + place] = 1;
+            csv->samples.x[row * csv->learnt.features + at + place] = 1;
     }
     char text[80];
-    if (unknown && csv->stage != PL_TRAIN)
-        csv_log(csv, csv->stage == PL_VALIDATE ? PL_LOG_INFO : PL_LOG_WARNING,
+    if (unknown && csv->source.stage != PL_TRAIN)
+        csv_log(csv, csv->source.stage == PL_VALIDATE ? PL_LOG_INFO : PL_LOG_WARNING,
                 "field %s: %lld cell%s with a value that is rare or unknown in the "
                 "training data",
-                csv_column_text(csv, csv->from[k], text), (long long)unknown,
-                pl_plural(unknown));
+                csv_column_text(&csv->table, csv->columns.from[k], text),
+                (long long)unknown, pl_plural(unknown));
 }
 
 int csv_refuse_empty(const csv_dataset_t *csv, int k, pl_error_t *err)
 {
-    const csv_recipe_t *recipe = &csv->recipe[k];
+    const csv_recipe_t *recipe = &csv->learnt.recipe[k];
     const bool is_category = recipe->kind == KIND_CATEGORY;
     if (recipe->kind == KIND_TEXT || recipe->kind == KIND_WORDS
         || (is_category && (recipe->frequent >= 0 || json_object_get(recipe->values, "")))
-        || (is_category && csv->missing != MISSING_ERROR)
+        || (is_category && csv->options.missing != MISSING_ERROR)
         || (!is_category && !isnan(recipe->fill)))
         return PL_OK;
     for (int64_t row = 0; row < csv->rows; row++) {
         char place[48], text[80];
-        if (*pl_table_cell(&csv->table, row, csv->from[k]))
+        if (*pl_table_cell(&csv->table, row, csv->columns.from[k]))
             continue;
-        pl_table_place(&csv->table, row, csv->from[k], place);
-        return pl_fail(err, PL_EFORMAT, "%s:%s: field %s of %d is missing%s", csv->path,
-                       place, csv_column_text(csv, csv->from[k], text),
+        pl_table_place(&csv->table, row, csv->columns.from[k], place);
+        return pl_fail(err, PL_EFORMAT, "%s:%s: field %s of %d is missing%s",
+                       csv->options.path, place,
+                       csv_column_text(&csv->table, csv->columns.from[k], text),
                        csv->table.columns,
-                       csv->stage == PL_TRAIN
+                       csv->source.stage == PL_TRAIN
                            ? ": set \"missing\" to a treatment, such as \"median\""
                            : ", and the training data has no treatment for missing "
                              "cells: train with \"missing\": \"median\"");
@@ -277,31 +280,34 @@ int csv_refuse_empty(const csv_dataset_t *csv, int k, pl_error_t *err)
 int csv_layout(csv_dataset_t *csv, pl_error_t *err)
 {
     size_t values;
-    csv->features = csv->indexes = 0;
-    for (int k = 0; k < csv->sources; k++) {
-        recipe_measure(&csv->recipe[k]);
-        csv->features += csv->recipe[k].width;
-        csv->indexes += csv->recipe[k].is_index;
+    csv->learnt.features = csv->learnt.indexes = 0;
+    for (int k = 0; k < csv->columns.sources; k++) {
+        recipe_measure(&csv->learnt.recipe[k]);
+        csv->learnt.features += csv->learnt.recipe[k].width;
+        csv->learnt.indexes += csv->learnt.recipe[k].is_index;
     }
-    if (!csv->features && !csv->indexes)
+    if (!csv->learnt.features && !csv->learnt.indexes)
         return pl_fail(err, PL_EFORMAT,
                        "%s: there are no features that are numbers, "
                        "categories or dates",
-                       csv->path);
-    csv->features += !csv->features;             /* "x" has a zero beside indexes alone */
-    if (__builtin_mul_overflow((size_t)csv->rows + 1, (size_t)csv->features, &values))
+                       csv->options.path);
+    csv->learnt.features +=
+        !csv->learnt.features;                   /* "x" has a zero beside indexes alone */
+    if (__builtin_mul_overflow((size_t)csv->rows + 1, (size_t)csv->learnt.features,
+                               &values))
         return pl_no_memory(err);
-    csv->x = pl_alloc_array(values, sizeof *csv->x);
-    csv->index = pl_alloc_array(((size_t)csv->rows + 1) * (size_t)csv->indexes + 1,
-                                sizeof *csv->index);
-    const int windows = csv->window ? (int)csv->window : 1;
-    csv->moments = pl_alloc_array((size_t)csv->features,
-                                  (size_t)windows * sizeof *csv->moments);
-    if (!csv->x || !csv->index || !csv->moments)
+    csv->samples.x = pl_alloc_array(values, sizeof *csv->samples.x);
+    csv->samples.index =
+        pl_alloc_array(((size_t)csv->rows + 1) * (size_t)csv->learnt.indexes + 1,
+                       sizeof *csv->samples.index);
+    const int windows = csv->options.window ? (int)csv->options.window : 1;
+    csv->learnt.moments = pl_alloc_array((size_t)csv->learnt.features,
+                                         (size_t)windows * sizeof *csv->learnt.moments);
+    if (!csv->samples.x || !csv->samples.index || !csv->learnt.moments)
         return pl_no_memory(err);
-    memset(csv->x, 0, values * sizeof *csv->x);
-    for (int k = 0; k < csv->features; k++)
-        csv->moments[k] = (pl_moments_t){0, 1};
+    memset(csv->samples.x, 0, values * sizeof *csv->samples.x);
+    for (int k = 0; k < csv->learnt.features; k++)
+        csv->learnt.moments[k] = (pl_moments_t){0, 1};
     return PL_OK;
 }
 
@@ -312,20 +318,21 @@ static int read_moments(csv_dataset_t *csv, const json_t *data_info, pl_error_t 
         return pl_fail(err, PL_EINVAL,
                        "%s: the training data was not standardized: set "
                        "\"standardize\": false",
-                       csv->path);
-    const size_t rows = csv->window ? (size_t)csv->window : 1;
-    if (json_array_size(known) != (size_t)csv->features * rows)
+                       csv->options.path);
+    const size_t rows = csv->options.window ? (size_t)csv->options.window : 1;
+    if (json_array_size(known) != (size_t)csv->learnt.features * rows)
         return pl_fail(err, PL_EINVAL,
                        "%s: %zu feature%s, but the training data had %zu: check the "
                        "options target, label and window",
-                       csv->path, (size_t)csv->features * rows,
-                       pl_plural(csv->features * (int64_t)rows), json_array_size(known));
-    const int bad = pl_moments_read(known, csv->moments);
+                       csv->options.path, (size_t)csv->learnt.features * rows,
+                       pl_plural(csv->learnt.features * (int64_t)rows),
+                       json_array_size(known));
+    const int bad = pl_moments_read(known, csv->learnt.moments);
     return bad < 0 ? PL_OK
                    : pl_fail(err, PL_EFORMAT,
                              "%s: the training data has no mean and factor for feature "
                              "%d",
-                             csv->path, bad);
+                             csv->options.path, bad);
 }
 
 int csv_prepare(csv_dataset_t *csv, const pl_data_split_t *split, const json_t *data_info,
@@ -335,32 +342,33 @@ int csv_prepare(csv_dataset_t *csv, const pl_data_split_t *split, const json_t *
     int code = value ? PL_OK : pl_no_memory(err);
     if (!code && !data_info)
         code = csv_learn(csv, split, value, err);
-    for (int k = 0; k < csv->sources && !code; k++)
+    for (int k = 0; k < csv->columns.sources && !code; k++)
         code = csv_refuse_empty(csv, k, err);
     if (!code)
         code = csv_layout(csv, err);
-    if (!code && data_info && csv->standardize)
+    if (!code && data_info && csv->options.standardize)
         code = read_moments(csv, data_info, err);
-    for (int k = 0, at = 0, index = 0; k < csv->sources && !code; k++) {
-        const csv_recipe_t *recipe = &csv->recipe[k];
+    for (int k = 0, at = 0, index = 0; k < csv->columns.sources && !code; k++) {
+        const csv_recipe_t *recipe = &csv->learnt.recipe[k];
         if (recipe->kind == KIND_CATEGORY) {
-            fill_category(csv, k, at, index, csv->index_values);
+            fill_category(csv, k, at, index, csv->learnt.index_values);
             index += recipe->is_index;
-            csv->index_values += recipe->is_index
-                                     ? (int64_t)json_object_size(recipe->values) + 1
-                                     : 0;
+            csv->learnt.index_values +=
+                recipe->is_index ? (int64_t)json_object_size(recipe->values) + 1 : 0;
         } else if (recipe->kind == KIND_WORDS) {
             code = csv_fill_words(csv, k, at, err);
         } else if (recipe->kind != KIND_TEXT
                    && !(code = csv_read_numbers(csv, k, value, err))) {
-            if (!data_info && csv->standardize)
-                csv->moments[at] = csv_measure(csv, split, value, recipe->fill);
+            if (!data_info && csv->options.standardize)
+                csv->learnt.moments[at] = csv_measure(csv, split, value, recipe->fill);
             code = fill_numbers(csv, k, at, value, err);
         }
         at += recipe->width;
     }
-    for (int64_t k = csv->features; !code && k < csv->features * csv->window; k++)
-        csv->moments[k] = csv->moments[k % csv->features];  /* each row of a window */
+    for (int64_t k = csv->learnt.features;
+         !code && k < csv->learnt.features * csv->options.window; k++)
+        csv->learnt.moments[k] =
+            csv->learnt.moments[k % csv->learnt.features];  /* each row of a window */
     pl_free(value);
     return code;
 }

@@ -99,17 +99,18 @@ int csv_scan_next(table_scan_t *scan, csv_part_t *part, pl_error_t *err)
 
 int csv_part_load(csv_dataset_t *csv, pl_error_t *err)
 {
-    const csv_part_t *part = csv->part;
+    const csv_part_t *part = csv->source.part;
     const pl_table_t *head = part->head;
     pl_csv_format_t format = head->format;
     format.header = PL_CSV_NO;
     format.skip = 0;
     format.columns = head->columns;
     format.line = part->line;
-    int code = part->is_json ? pl_jsonl_read_part(part->text, part->size, csv->path,
-                                                  part->line, head, &csv->table, err)
-                             : pl_csv_read(part->text, part->size, csv->path, &format,
-                                           &csv->table, err);
+    int code = part->is_json
+                   ? pl_jsonl_read_part(part->text, part->size, csv->options.path,
+                                        part->line, head, &csv->table, err)
+                   : pl_csv_read(part->text, part->size, csv->options.path, &format,
+                                 &csv->table, err);
     if (!code && head->name && !csv->table.name) {
         const size_t size = (size_t)head->columns * sizeof *head->name;
         csv->table.name = pl_alloc(size);

@@ -20,8 +20,8 @@
 #include "tensor/graph.h"
 
 enum {
-    BEGIN = 1 << 20,                                   /* bytes that show the format */
-    KEPT_BYTES = 48 << 20,                                 /* of rows as numbers */
+    BEGIN = 1 << 20,                                      /* bytes that show the format */
+    KEPT_BYTES = 48 << 20,                                /* of rows as numbers */
     KEPT_MIN = 16,
     KEPT_MAX = 4096
 };
@@ -43,9 +43,9 @@ struct csv_stream {
     csv_dataset_t fresh;                                    /* options alone */
     int fd;
     bool is_json;
-    pl_table_t head;                                          /* without rows */
+    pl_table_t head;                                        /* without rows */
     char *data_info;
-    uint64_t from, bytes;                        /* where the rows begin; of the file */
+    uint64_t from, bytes;                          /* where the rows begin; of the file */
     int64_t line, rows;
     block_t *block;                                         /* [blocks + 1] */
     int blocks, capacity;
@@ -70,7 +70,7 @@ static int stream_pass(csv_dataset_t *csv, const char *purpose, visit_t visit,
                        void *context, pl_error_t *err)
 {
     csv_stream_t *stream = csv->stream;
-    table_scan_t scan = {.path = csv->path,
+    table_scan_t scan = {.path = csv->options.path,
                          .fd = stream->fd,
                          .is_json = stream->is_json,
                          .head = &stream->head,
@@ -95,16 +95,16 @@ static int stream_pass(csv_dataset_t *csv, const char *purpose, visit_t visit,
                                                         row, part.line};
         if (code || !part.size)
             break;
-        one.part = &part;
+        one.source.part = &part;
         one.table = (pl_table_t){0};
-        one.y = NULL;
-        one.base = row;
+        one.samples.y = NULL;
+        one.source.base = row;
         code = csv_part_load(&one, err);
         one.rows = one.table.rows;
         row += one.rows;
         if (!code && visit)
             code = visit(&one, context, err);
-        pl_free(one.y);
+        pl_free(one.samples.y);
         if (!code && one.table.columns > stream->head.columns) {
             pl_table_release(&stream->head);    /* JSON: further fields are new columns */
             stream->head = one.table;
@@ -134,10 +134,10 @@ typedef struct learning {
 static int visit_kinds(csv_dataset_t *part, void *context, pl_error_t *err)
 {
     learning_t *l = context;
-    for (int k = 0; k < part->sources; k++)
-        if (csv_kinds_count(part, part->from[k], &l->kinds[k]))
+    for (int k = 0; k < part->columns.sources; k++)
+        if (csv_kinds_count(part, part->columns.from[k], &l->kinds[k]))
             return pl_no_memory(err);
-    return part->column >= 0 ? csv_labels_count(part, &l->labels, err) : PL_OK;
+    return part->columns.target >= 0 ? csv_labels_count(part, &l->labels, err) : PL_OK;
 }
 
 static int visit_recipes(csv_dataset_t *part, void *context, pl_error_t *err)
@@ -146,9 +146,9 @@ static int visit_recipes(csv_dataset_t *part, void *context, pl_error_t *err)
     csv_labels_t again = {0};
     double *value = pl_alloc_array((size_t)part->rows + 1, sizeof *value);
     int code = value ? PL_OK : pl_no_memory(err);
-    for (int k = 0; k < part->sources && !code; k++) {
-        const csv_kind_t kind = part->recipe[k].kind;
-        if (part->missing == MISSING_ERROR)
+    for (int k = 0; k < part->columns.sources && !code; k++) {
+        const csv_kind_t kind = part->learnt.recipe[k].kind;
+        if (part->options.missing == MISSING_ERROR)
             code = csv_refuse_empty(part, k, err);
         if (code)
             break;
@@ -157,9 +157,9 @@ static int visit_recipes(csv_dataset_t *part, void *context, pl_error_t *err)
         else if (kind != KIND_TEXT && !(code = csv_read_numbers(part, k, value, err)))
             csv_numbers_add(&l->numbers[k], part, &l->split, value);
     }
-    if (!code && part->kind == TARGET_VALUE
+    if (!code && part->learnt.kind == TARGET_VALUE
         && !(code = csv_labels_count(part, &again, err)))
-        csv_numbers_add(&l->scale, part, &l->split, part->y);
+        csv_numbers_add(&l->scale, part, &l->split, part->samples.y);
     pl_free(value);
     return code;
 }
@@ -167,27 +167,28 @@ static int visit_recipes(csv_dataset_t *part, void *context, pl_error_t *err)
 static int recipes_decide(csv_dataset_t *csv, learning_t *l, pl_error_t *err)
 {
     int code = PL_OK;
-    for (int k = 0; k < csv->sources && !code; k++) {
-        csv_recipe_t *recipe = &csv->recipe[k];
+    for (int k = 0; k < csv->columns.sources && !code; k++) {
+        csv_recipe_t *recipe = &csv->learnt.recipe[k];
         if (recipe->kind == KIND_CATEGORY)
             code = csv_values_decide(csv, k, l->counts[k], err);
         else if (recipe->kind != KIND_TEXT)
-            csv_numbers_decide(csv, &l->numbers[k], recipe);
+            csv_numbers_decide(&csv->options, &l->numbers[k], recipe);
     }
     csv->rows = 0;                                          /* no memory for rows */
     if (!code)
         code = csv_layout(csv, err);
     csv->rows = csv->stream->rows;
-    for (int k = 0, at = 0; k < csv->sources && !code; at += csv->recipe[k++].width) {
-        const csv_recipe_t *recipe = &csv->recipe[k];
+    for (int k = 0, at = 0; k < csv->columns.sources && !code;
+         at += csv->learnt.recipe[k++].width) {
+        const csv_recipe_t *recipe = &csv->learnt.recipe[k];
         const bool is_number = recipe->kind == KIND_NUMBER || recipe->kind == KIND_DATE;
-        if (is_number && csv->standardize)
-            csv->moments[at] = csv_numbers_moments(&l->numbers[k], recipe->fill);
+        if (is_number && csv->options.standardize)
+            csv->learnt.moments[at] = csv_numbers_moments(&l->numbers[k], recipe->fill);
         if (recipe->is_index)
-            csv->index_values += (int64_t)json_object_size(recipe->values) + 1;
+            csv->learnt.index_values += (int64_t)json_object_size(recipe->values) + 1;
     }
-    if (csv->kind == TARGET_VALUE && csv->standardize)
-        csv->scales[0] = csv_numbers_moments(&l->scale, NAN);
+    if (csv->learnt.kind == TARGET_VALUE && csv->options.standardize)
+        csv->learnt.scales[0] = csv_numbers_moments(&l->scale, NAN);
     return code;
 }
 
@@ -201,7 +202,7 @@ static int stream_learn(csv_dataset_t *csv, const pl_data_request_t *request,
                                : PL_OK;
     if (!code)
         code = csv_find_uses(csv, NULL, request->stage, err);
-    const size_t sources = code ? 0 : (size_t)csv->sources;
+    const size_t sources = code ? 0 : (size_t)csv->columns.sources;
     l.kinds = pl_alloc_array(sources + 1, sizeof *l.kinds);
     l.numbers = pl_alloc_array(sources + 1, sizeof *l.numbers);
     l.counts = pl_alloc_array(sources + 1, sizeof(json_t *));
@@ -212,11 +213,11 @@ static int stream_learn(csv_dataset_t *csv, const pl_data_request_t *request,
     if (!code)
         code = stream_pass(csv, "find the kinds of its columns", visit_kinds, &l, err);
     csv->rows = stream->rows;
-    csv->kinds = l.kinds;
+    csv->source.kinds = l.kinds;
     if (!code)
         code = csv_find_recipes(csv, NULL, err);
-    csv->kind = TARGET_NONE;
-    if (!code && csv->column >= 0)
+    csv->learnt.kind = TARGET_NONE;
+    if (!code && csv->columns.target >= 0)
         code = csv_labels_decide(csv, &l.labels, NULL, err);
     const pl_data_split_spec_t spec = {.seed = request->seed,
                                        .total = csv->rows,
@@ -232,8 +233,8 @@ static int stream_learn(csv_dataset_t *csv, const pl_data_request_t *request,
     if (!code)
         code = recipes_decide(csv, &l, err);
     if (!code)
-        code = csv_names(csv, &csv->names, err);
-    if (!code && csv->kind == TARGET_CLASS)
+        code = csv_names(csv, &csv->columns.names, err);
+    if (!code && csv->learnt.kind == TARGET_CLASS)
         csv_labels_classes(csv, &l.labels, request);
     if (!code && !(stream->data_info = csv_data_info(csv, err)))
         code = PL_ENOMEM;
@@ -241,7 +242,7 @@ static int stream_learn(csv_dataset_t *csv, const pl_data_request_t *request,
         csv_kinds_release(&l.kinds[k]);
         json_decref(l.counts[k]);
     }
-    csv->kinds = NULL;
+    csv->source.kinds = NULL;
     json_decref(l.labels.names);
     pl_data_split_release(&l.split);
     pl_free(l.kinds);
@@ -259,7 +260,7 @@ static int block_read(const csv_stream_t *stream, int64_t number, csv_dataset_t 
     const block_t *block = &stream->block[number];
     const size_t size = (size_t)(block[1].at - block->at);
     const int64_t expected = block[1].row - block->row;
-    const pl_data_request_t request = {.stage = stream->fresh.stage,
+    const pl_data_request_t request = {.stage = stream->fresh.source.stage,
                                        .to = 1,
                                        .data_info = stream->data_info,
                                        .rank = 1};          /* which logs nothing */
@@ -268,8 +269,8 @@ static int block_read(const csv_stream_t *stream, int64_t number, csv_dataset_t 
         return pl_no_memory(err);
     const csv_part_t part = {text, size, &stream->head, stream->is_json, block->line};
     csv_dataset_t open = stream->fresh;
-    open.part = &part;
-    int code = pl_file_read_at(stream->fd, open.path, block->at, size, text, err);
+    open.source.part = &part;
+    int code = pl_file_read_at(stream->fd, open.options.path, block->at, size, text, err);
     if (!code)
         code = csv_open(&open, &request, info, err);
     if (!code && open.rows != expected)
@@ -278,18 +279,18 @@ static int block_read(const csv_stream_t *stream, int64_t number, csv_dataset_t 
                     "%s:%lld: of the %lld rows from here on, %lld can be used: each "
                     "row of a table that is streamed needs a target, and the file must "
                     "not change",
-                    open.path, (long long)block->line, (long long)expected,
+                    open.options.path, (long long)block->line, (long long)expected,
                     (long long)open.rows);
     pl_free(text);
     *rows = open;
-    rows->part = NULL;
-    rows->recipe = NULL;
-    rows->moments = NULL;
-    rows->use = rows->from = NULL;
-    rows->names = rows->class_names = NULL;
-    open.x = open.other = NULL;
-    open.y = NULL;
-    open.index = NULL;
+    rows->source.part = NULL;
+    rows->learnt.recipe = NULL;
+    rows->learnt.moments = NULL;
+    rows->columns.use = rows->columns.from = NULL;
+    rows->columns.names = rows->learnt.class_names = NULL;
+    open.samples.x = open.samples.other = NULL;
+    open.samples.y = NULL;
+    open.samples.index = NULL;
     csv_close(&open);
     if (code)
         csv_close(rows);
@@ -386,20 +387,21 @@ int csv_stream_read(const csv_dataset_t *csv, const pl_read_request_t *request,
 static int stream_refuse(const csv_dataset_t *csv, const pl_data_request_t *request,
                          pl_error_t *err)
 {
-    const char *what = csv->window                      ? "\"window\""
-                       : *csv->groups                   ? "\"groups\""
-                       : csv->texts                     ? "\"texts\": \"words\""
-                       : csv->missing == MISSING_MEDIAN ? "\"missing\": \"median\""
-                       : csv->missing == MISSING_MOST_FREQUENT
+    const char *what = csv->options.window    ? "\"window\""
+                       : *csv->options.groups ? "\"groups\""
+                       : csv->options.texts   ? "\"texts\": \"words\""
+                       : csv->options.missing == MISSING_MEDIAN
+                           ? "\"missing\": \"median\""
+                       : csv->options.missing == MISSING_MOST_FREQUENT
                            ? "\"missing\": \"most_frequent\""
-                       : csv->missing == MISSING_DROP ? "\"missing\": \"drop\""
-                       : request->stratify            ? "data.stratify"
-                                                      : NULL;
+                       : csv->options.missing == MISSING_DROP ? "\"missing\": \"drop\""
+                       : request->stratify                    ? "data.stratify"
+                                                              : NULL;
     if (what)
         return pl_fail(err, PL_EINVAL,
                        "%s: \"stream\" is true, but %s needs all rows in memory: remove "
                        "one of them",
-                       csv->path, what);
+                       csv->options.path, what);
     return PL_OK;
 }
 
@@ -408,18 +410,18 @@ static int stream_begin(csv_dataset_t *csv, pl_error_t *err)
 {
     csv_stream_t *stream = csv->stream;
     pl_file_map_t map;
-    int code = pl_file_map(csv->path, 0, &map, err);
+    int code = pl_file_map(csv->options.path, 0, &map, err);
     if (code)
         return code;
-    if (!map.data || pl_is_sqlite(csv->path)) {
+    if (!map.data || pl_is_sqlite(csv->options.path)) {
         pl_file_unmap(&map, NULL);
         return pl_fail(err, PL_EUNSUPPORTED,
                        "%s: \"stream\" is true, but only a plain text can be read in "
                        "parts: decompress it, or export the database",
-                       csv->path);
+                       csv->options.path);
     }
     stream->bytes = map.size;
-    stream->is_json = csv_is_json_lines(csv->path);
+    stream->is_json = csv_is_json_lines(csv->options.path);
     stream->line = 1;
     csv_dataset_t begin = stream->fresh;
     size_t size = map.size < BEGIN ? map.size : BEGIN;
@@ -432,7 +434,7 @@ static int stream_begin(csv_dataset_t *csv, pl_error_t *err)
         while (size < map.size && size > 0 && text[size - 1] != '\n')
             size--;                                         /* a row that is cut off */
         const csv_part_t part = {.text = text, .size = size};
-        begin.part = &part;
+        begin.source.part = &part;
         code = csv_load(&begin, err);
         /* A line end in quotes ends no row: perhaps one further before does. */
         again = code == PL_EFORMAT && size < map.size && size > BEGIN / 2;
@@ -443,11 +445,11 @@ static int stream_begin(csv_dataset_t *csv, pl_error_t *err)
         stream->line = begin.table.line[0];
     } else if (!code && !stream->is_json) {
         code = pl_fail(err, PL_EFORMAT, "%s: there is nothing below the header",
-                       csv->path);
+                       csv->options.path);
     }
     if (!code && !stream->is_json && begin.table.columns < 2)
         code = pl_fail(err, PL_EUNSUPPORTED,
-                       "%s: a table of one column cannot be streamed", csv->path);
+                       "%s: a table of one column cannot be streamed", csv->options.path);
     if (!stream->is_json)
         stream->head = begin.table;
     stream->head.rows = 0;
@@ -499,31 +501,29 @@ int csv_stream_open(csv_dataset_t *csv, const pl_data_request_t *request,
     csv_stream_t *stream = code ? NULL : pl_alloc(sizeof *stream);
     if (!stream)
         return code ? code : pl_no_memory(err);
-    csv->stage = request->stage;
+    csv_begin(csv, request);
     *stream = (csv_stream_t){.fresh = *csv, .fd = -1};
-    stream->fresh.streams = false;
-    stream->fresh.rank = 1;
+    stream->fresh.options.streams = false;
+    stream->fresh.source.rank = 1;
     pthread_mutex_init(&stream->lock, NULL);
     pthread_cond_init(&stream->changed, NULL);
     csv->stream = stream;
-    csv->rank = request->rank;
     code = stream_begin(csv, err);
     /* Rows to predict need no target, and all of them have the same fields. */
     if (!code && request->stage == PL_PREDICT && stream->head.name)
-        stream->fresh.target = TARGET_NONE;
+        stream->fresh.options.target = TARGET_NONE;
     if (!code && request->data_info) {
         stream->data_info = pl_text("%s", request->data_info);
-        code = stream->data_info
-                   ? stream_pass(csv, "find its rows", NULL, NULL, err)
-                   : pl_no_memory(err);
+        code = stream->data_info ? stream_pass(csv, "find its rows", NULL, NULL, err)
+                                 : pl_no_memory(err);
     } else if (!code) {
         code = stream_learn(csv, request, err);
     }
     if (!code && stream->rows == 0)
-        code = pl_fail(err, PL_EFORMAT, "%s: there are no rows", csv->path);
+        code = pl_fail(err, PL_EFORMAT, "%s: there are no rows", csv->options.path);
     csv->table = (pl_table_t){0};                           /* the head is the stream's */
-    json_decref(csv->places);
-    csv->places = NULL;
+    json_decref(csv->columns.places);
+    csv->columns.places = NULL;
     return code ? code : stream_describe(stream, info, err);
 }
 

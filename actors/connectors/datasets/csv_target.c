@@ -21,7 +21,7 @@
 
 static bool is_ignored(const csv_dataset_t *csv, double label)
 {
-    return label == (double)csv->ignore_index;
+    return label == (double)csv->options.ignore_index;
 }
 
 static bool is_whole(double value)
@@ -45,8 +45,8 @@ static int compare_names(const void *a, const void *b)
 static const char *name_of(const csv_dataset_t *csv, int64_t row, char text[static 40])
 {
     double number;
-    if (!pl_table_number(&csv->table, row, csv->column, &number))
-        return pl_table_cell(&csv->table, row, csv->column);
+    if (!pl_table_number(&csv->table, row, csv->columns.target, &number))
+        return pl_table_cell(&csv->table, row, csv->columns.target);
     snprintf(text, 40, "%.17g", number);
     return text;
 }
@@ -59,13 +59,13 @@ static const char *name_of(const csv_dataset_t *csv, int64_t row, char text[stat
 static int names_count(csv_dataset_t *csv, json_t *names, pl_error_t *err)
 {
     char text[40];
-    for (int64_t row = 0;
-         row < csv->table.rows && !(csv->part && json_object_size(names) > NAMES_MAX);
+    for (int64_t row = 0; row < csv->table.rows
+                          && !(csv->source.part && json_object_size(names) > NAMES_MAX);
          row++) {
         const char *cell = name_of(csv, row, text);
         if (!pl_utf8_ok(cell, strlen(cell)))
-            return csv_wrong_cell(csv, row, csv->column, "UTF-8", err);
-        if ((cell != text || !is_ignored(csv, csv->y[row]))
+            return csv_wrong_cell(csv, row, csv->columns.target, "UTF-8", err);
+        if ((cell != text || !is_ignored(csv, csv->samples.y[row]))
             && csv_count_text(names, cell))
             return pl_no_memory(err);
     }
@@ -91,19 +91,19 @@ static int csv_number_classes(csv_dataset_t *csv, const json_t *known,
     }
     if (!known && !failed)
         qsort(name, names, sizeof *name, compare_names);
-    csv->class_names = json_array();
+    csv->learnt.class_names = json_array();
     for (int k = 0; k < count && !failed; k++) {
-        failed = json_array_append_new(csv->class_names, json_string(name[k]))
+        failed = json_array_append_new(csv->learnt.class_names, json_string(name[k]))
                  || json_object_set_new(places, name[k], json_integer(k));
     }
     for (int64_t row = 0; row < csv->table.rows && !failed && !code; row++) {
         const char *cell = name_of(csv, row, text);
         place = json_object_get(places, cell);
         if (place)
-            csv->y[row] = (double)json_integer_value(place);
-        else if (cell != text || !is_ignored(csv, csv->y[row]))
-            code = csv_wrong_cell(csv, row, csv->column, "a class of the training data",
-                                  err);
+            csv->samples.y[row] = (double)json_integer_value(place);
+        else if (cell != text || !is_ignored(csv, csv->samples.y[row]))
+            code = csv_wrong_cell(csv, row, csv->columns.target,
+                                  "a class of the training data", err);
     }
     pl_free(name);
     json_decref(places);
@@ -119,7 +119,7 @@ static int csv_find_names(csv_dataset_t *csv, const csv_labels_t *labels, pl_err
         code = names_count(csv, names, err);
     if (!code && labels->gathers && json_object_size(names) > NAMES_MAX)
         code = pl_fail(err, PL_EFORMAT, "%s: the target has more than %d classes",
-                       csv->path, NAMES_MAX);
+                       csv->options.path, NAMES_MAX);
     if (!code)
         code = csv_number_classes(csv, NULL, names, err);
     json_decref(names);
@@ -157,9 +157,10 @@ static csv_target_t csv_decide_target(const csv_dataset_t *csv,
 {
     char column[80];
     if (csv->table.name)
-        snprintf(column, sizeof column, "\"%.60s\"", csv->table.name[csv->column]);
+        snprintf(column, sizeof column, "\"%.60s\"",
+                 csv->table.name[csv->columns.target]);
     else
-        snprintf(column, sizeof column, "%d", csv->column);
+        snprintf(column, sizeof column, "%d", csv->columns.target);
     if (labels->odd_line && labels->whole && labels->kinds == 2) {
         csv_log(csv, PL_LOG_INFO,
                 "the target, column %s, is one of 2 classes, %.0f and %.0f; \"target\": "
@@ -206,30 +207,33 @@ static csv_target_t csv_decide_target(const csv_dataset_t *csv,
 int csv_labels_count(csv_dataset_t *csv, csv_labels_t *labels, pl_error_t *err)
 {
     char place[48], text[80];
-    csv->y = pl_alloc_array((size_t)csv->table.rows + 1, sizeof *csv->y);
-    if (!csv->y)
+    csv->samples.y = pl_alloc_array((size_t)csv->table.rows + 1, sizeof *csv->samples.y);
+    if (!csv->samples.y)
         return pl_no_memory(err);
     for (int64_t row = 0; row < csv->table.rows; row++) {
-        csv->y[row] = NAN;
-        if (!*pl_table_cell(&csv->table, row, csv->column)) {
-            if (csv->stage == PL_PREDICT) {
+        csv->samples.y[row] = NAN;
+        if (!*pl_table_cell(&csv->table, row, csv->columns.target)) {
+            if (csv->source.stage == PL_PREDICT) {
                 labels->is_empty = true;
                 return PL_OK;
             }
-            pl_table_place(&csv->table, row, csv->column, place);
+            pl_table_place(&csv->table, row, csv->columns.target, place);
             return pl_fail(err, PL_EFORMAT,
                            "%s:%s: field %s of %d is missing: it is the target%s",
-                           csv->path, place, csv_column_text(csv, csv->column, text),
+                           csv->options.path, place,
+                           csv_column_text(&csv->table, csv->columns.target, text),
                            csv->table.columns,
-                           csv->part ? "; remove such rows from a table that is streamed"
-                                     : "; \"missing\": \"drop\" leaves such rows out");
+                           csv->source.part
+                               ? "; remove such rows from a table that is streamed"
+                               : "; \"missing\": \"drop\" leaves such rows out");
         }
-        if (!pl_table_number(&csv->table, row, csv->column, &csv->y[row])
+        if (!pl_table_number(&csv->table, row, csv->columns.target, &csv->samples.y[row])
             && !labels->words++)
-            csv_wrong_cell(csv, row, csv->column, "a finite number", &labels->word);
-        if (label_count(csv, labels, csv->y[row])) {
+            csv_wrong_cell(csv, row, csv->columns.target, "a finite number",
+                           &labels->word);
+        if (label_count(csv, labels, csv->samples.y[row])) {
             labels->odd_line = csv->table.line[row];
-            labels->odd = csv->y[row];
+            labels->odd = csv->samples.y[row];
         }
     }
     if (labels->gathers && !labels->names && !(labels->names = json_object()))
@@ -242,18 +246,19 @@ static int csv_find_text_classes(csv_dataset_t *csv, const csv_labels_t *labels,
                                  pl_error_t *err)
 {
     char text[80];
-    if (csv->target == TARGET_VALUE || 2 * labels->words <= csv->rows)
+    if (csv->columns.wanted == TARGET_VALUE || 2 * labels->words <= csv->rows)
         return pl_fail(err, labels->word.code, "%s", labels->word.text);
     int code = csv_find_names(csv, labels, err);
-    const int64_t classes = (int64_t)json_array_size(csv->class_names);
+    const int64_t classes = (int64_t)json_array_size(csv->learnt.class_names);
     if (!code && classes > PL_CLASSES_FEW && 2 * classes > csv->rows)
         return pl_fail(err, PL_EFORMAT,
                        "%s: field %s is the target and has %lld texts in %lld rows: they "
                        "are no classes; name another column: \"fields\": {\"y\": "
                        "\"NAME\"}",
-                       csv->path, csv_column_text(csv, csv->column, text),
+                       csv->options.path,
+                       csv_column_text(&csv->table, csv->columns.target, text),
                        (long long)classes, (long long)csv->rows);
-    csv->kind = TARGET_CLASS;
+    csv->learnt.kind = TARGET_CLASS;
     return code;
 }
 
@@ -261,21 +266,22 @@ int csv_labels_decide(csv_dataset_t *csv, const csv_labels_t *labels,
                       const json_t *data_info, pl_error_t *err)
 {
     const json_t *known = json_object_get(data_info, CLASS_NAMES);
-    if (known && csv->target != TARGET_VALUE) {
-        csv->kind = TARGET_CLASS;
+    if (known && csv->columns.wanted != TARGET_VALUE) {
+        csv->learnt.kind = TARGET_CLASS;
         return csv_number_classes(csv, known, NULL, err);
     }
     if (labels->words && !data_info)
         return csv_find_text_classes(csv, labels, err);
     if (labels->words)
         return pl_fail(err, labels->word.code, "%s", labels->word.text);
-    if (csv->target != TARGET_AUTO)
-        csv->kind = csv->target;
+    if (csv->columns.wanted != TARGET_AUTO)
+        csv->learnt.kind = csv->columns.wanted;
     else if (data_info)
-        csv->kind = json_object_get(data_info, "classes") ? TARGET_CLASS : TARGET_VALUE;
+        csv->learnt.kind = json_object_get(data_info, "classes") ? TARGET_CLASS
+                                                                 : TARGET_VALUE;
     else
-        csv->kind = csv_decide_target(csv, labels);
-    if (csv->kind != TARGET_CLASS)
+        csv->learnt.kind = csv_decide_target(csv, labels);
+    if (csv->learnt.kind != TARGET_CLASS)
         return PL_OK;
     const bool counts_from_0 = !labels->odd_line && labels->smallest < 1;
     if (!data_info && labels->whole && labels->kinds && !counts_from_0
@@ -288,23 +294,23 @@ int csv_labels_decide(csv_dataset_t *csv, const csv_labels_t *labels,
     return pl_fail(err, PL_EFORMAT,
                    "%s:%lld: the label is %s; classes are whole numbers from 0%s; the "
                    "label %lld is ignored (ignore_index)",
-                   csv->path, (long long)labels->odd_line, shown,
-                   csv->target == TARGET_AUTO
+                   csv->options.path, (long long)labels->odd_line, shown,
+                   csv->columns.wanted == TARGET_AUTO
                        ? ", and the training data has classes: to predict "
                          "a value, train with \"target\": \"value\""
                        : ": set \"target\": \"value\" for other numbers",
-                   (long long)csv->ignore_index);
+                   (long long)csv->options.ignore_index);
 }
 
 int csv_find_target(csv_dataset_t *csv, const json_t *data_info, pl_error_t *err)
 {
     csv_labels_t labels = {.whole = true, .smallest = INFINITY, .largest = -1};
-    csv->kind = TARGET_NONE;
-    if (csv->column < 0)
+    csv->learnt.kind = TARGET_NONE;
+    if (csv->columns.target < 0)
         return PL_OK;
     const int code = csv_labels_count(csv, &labels, err);
     if (labels.is_empty)
-        csv->column = -1;
+        csv->columns.target = -1;
     return code || labels.is_empty ? code
                                    : csv_labels_decide(csv, &labels, data_info, err);
 }
@@ -312,15 +318,15 @@ int csv_find_target(csv_dataset_t *csv, const json_t *data_info, pl_error_t *err
 static int csv_measure_classes(csv_dataset_t *csv, pl_error_t *err)
 {
     int64_t largest = 0;
-    int64_t *count = pl_alloc_array((size_t)csv->classes + 1, sizeof *count);
+    int64_t *count = pl_alloc_array((size_t)csv->learnt.classes + 1, sizeof *count);
     if (!count)
         return pl_no_memory(err);
     for (int64_t row = 0; row < csv->rows; row++)
-        if (!is_ignored(csv, csv->y[row])) {
-            const int64_t times = ++count[(int64_t)csv->y[row]];
+        if (!is_ignored(csv, csv->samples.y[row])) {
+            const int64_t times = ++count[(int64_t)csv->samples.y[row]];
             largest = times > largest ? times : largest;
         }
-    csv->class_share = csv->rows ? (double)largest / (double)csv->rows : 0;
+    csv->learnt.class_share = csv->rows ? (double)largest / (double)csv->rows : 0;
     pl_free(count);
     return PL_OK;
 }
@@ -329,46 +335,46 @@ static int csv_measure_classes(csv_dataset_t *csv, pl_error_t *err)
 int csv_count_classes(csv_dataset_t *csv, const pl_data_request_t *request,
                       const json_t *data_info, pl_error_t *err)
 {
-    if (csv->kind != TARGET_CLASS)
+    if (csv->learnt.kind != TARGET_CLASS)
         return PL_OK;
     csv_labels_t labels = {.smallest = INFINITY, .largest = -1};
     for (int64_t row = 0; row < csv->rows; row++)
-        label_count(csv, &labels, csv->y[row]);
+        label_count(csv, &labels, csv->samples.y[row]);
     for (int64_t row = 0; row < csv->rows && labels.largest > PL_LABEL_MAX; row++)
-        if (csv->y[row] > PL_LABEL_MAX && !is_ignored(csv, csv->y[row]))
+        if (csv->samples.y[row] > PL_LABEL_MAX && !is_ignored(csv, csv->samples.y[row]))
             return pl_fail(err, PL_EFORMAT,
                            "%s:%lld: the label is %.0f, but the largest possible label "
                            "is %d: number the classes from 0, or set \"target\": "
                            "\"value\"",
-                           csv->path, (long long)csv->table.line[row], csv->y[row],
-                           PL_LABEL_MAX);
+                           csv->options.path, (long long)csv->table.line[row],
+                           csv->samples.y[row], PL_LABEL_MAX);
     const int64_t largest = (int64_t)labels.largest;
     if (!data_info && csv->rows)
-        pl_dataset_warn_of_labels(request, csv->path, csv->rows,
+        pl_dataset_warn_of_labels(request, csv->options.path, csv->rows,
                                   largest < 0 ? -1 : (int64_t)labels.smallest, largest);
     int64_t known = json_integer_value(json_object_get(data_info, "classes"));
-    csv->classes = known > largest + 1 ? known : largest + 1;
-    csv->class_share = json_number_value(json_object_get(data_info, CLASS_SHARE));
+    csv->learnt.classes = known > largest + 1 ? known : largest + 1;
+    csv->learnt.class_share = json_number_value(json_object_get(data_info, CLASS_SHARE));
     return data_info ? PL_OK : csv_measure_classes(csv, err);
 }
 
 void csv_labels_classes(csv_dataset_t *csv, const csv_labels_t *labels,
                         const pl_data_request_t *request)
 {
-    const int64_t named = (int64_t)json_array_size(csv->class_names),
+    const int64_t named = (int64_t)json_array_size(csv->learnt.class_names),
                   largest = named ? named - 1 : (int64_t)labels->largest;
     const char *name;
     json_t *times;
     int64_t most = 0;
-    pl_dataset_warn_of_labels(request, csv->path, csv->rows,
+    pl_dataset_warn_of_labels(request, csv->options.path, csv->rows,
                               largest < 0 ? -1
                               : named     ? 0
                                           : (int64_t)labels->smallest,
                               largest);
-    csv->classes = largest + 1;
+    csv->learnt.classes = largest + 1;
     json_object_foreach(labels->names, name, times)
         most = json_integer_value(times) > most ? json_integer_value(times) : most;
-    csv->class_share = csv->rows ? (double)most / (double)csv->rows : 0;
+    csv->learnt.class_share = csv->rows ? (double)most / (double)csv->rows : 0;
 }
 
 /* ---- Several targets ----
@@ -378,7 +384,7 @@ void csv_labels_classes(csv_dataset_t *csv, const csv_labels_t *labels,
 int csv_several_targets(csv_dataset_t *csv, int k, pl_stage_t stage, bool *are_several,
                         pl_error_t *err)
 {
-    pl_texts_t *others = &csv->others;
+    pl_texts_t *others = &csv->columns.others;
     const char *text = others->text[k];
     bool lacks = false;
     int targets = 0;
@@ -389,17 +395,18 @@ int csv_several_targets(csv_dataset_t *csv, int k, pl_stage_t stage, bool *are_s
         length = strcspn(text, ",");
         lacks |= csv_column(&csv->table, text, length) < 0;
     }
-    if (csv->streams || csv->target == TARGET_CLASS)
+    if (csv->options.streams || csv->columns.wanted == TARGET_CLASS)
         return pl_fail(err, PL_EINVAL, "%s: field \"y\" has %d columns, which %s",
-                       csv->path, targets,
-                       csv->streams ? "a table that is streamed cannot have: name one"
-                                    : "cannot be a class together: name one, or leave "
-                                      "out \"target\"");
-    csv->labels = csv->target == TARGET_VALUE ? 0 : targets;
-    csv->target = TARGET_NONE;
-    csv->targets = targets <= CSV_TARGETS ? targets : 0;
-    csv->are_several = !lacks || stage != PL_PREDICT;
-    if (csv->are_several)
+                       csv->options.path, targets,
+                       csv->options.streams
+                           ? "a table that is streamed cannot have: name one"
+                           : "cannot be a class together: name one, or leave "
+                             "out \"target\"");
+    csv->learnt.labels = csv->columns.wanted == TARGET_VALUE ? 0 : targets;
+    csv->columns.wanted = TARGET_NONE;
+    csv->columns.targets = targets <= CSV_TARGETS ? targets : 0;
+    csv->columns.are_several = !lacks || stage != PL_PREDICT;
+    if (csv->columns.are_several)
         return PL_OK;
     for (others->count--; k < others->count; k++) {
         others->name[k] = others->name[k + 1];
@@ -412,7 +419,7 @@ bool csv_answer(const csv_dataset_t *csv, int64_t row, int column, double *value
 {
     static const char *const words[] = {"no", "yes", "false", "true"};
     const char *cell = pl_table_cell(&csv->table, row, column);
-    for (int k = 0; csv->are_several && k < 4; k++)
+    for (int k = 0; csv->columns.are_several && k < 4; k++)
         if (!strcasecmp(cell, words[k])) {
             *value = k % 2;
             return true;
@@ -424,31 +431,31 @@ int csv_several_decide(csv_dataset_t *csv, const pl_data_split_t *split,
                        const json_t *data_info, pl_error_t *err)
 {
     int at = 0, y = 0;
-    for (; strcmp(csv->others.name[y], "y"); y++)
-        at += csv->width[y];
+    for (; strcmp(csv->columns.others.name[y], "y"); y++)
+        at += csv->columns.width[y];
     if (data_info) {
-        csv->labels = (int)json_integer_value(json_object_get(data_info, LABELS));
+        csv->learnt.labels = (int)json_integer_value(json_object_get(data_info, LABELS));
         return PL_OK;
     }
-    const float *cell = csv->other + at;
-    for (int64_t row = 0; row < csv->rows; row++, cell += csv->other_columns)
-        for (int k = 0; k < csv->width[y]; k++)
+    const float *cell = csv->samples.other + at;
+    for (int64_t row = 0; row < csv->rows; row++, cell += csv->columns.other_columns)
+        for (int k = 0; k < csv->columns.width[y]; k++)
             if (cell[k] != 0 && cell[k] != 1)
-                csv->labels = 0;
-    if (csv->labels || !csv->standardize)
+                csv->learnt.labels = 0;
+    if (csv->learnt.labels || !csv->options.standardize)
         return PL_OK;
-    if (!csv->targets)
+    if (!csv->columns.targets)
         return pl_fail(err, PL_EINVAL,
                        "%s: field \"y\" has %d columns of values, but at most %d are "
                        "scaled: set \"standardize\": false",
-                       csv->path, csv->width[y], CSV_TARGETS);
+                       csv->options.path, csv->columns.width[y], CSV_TARGETS);
     double *value = pl_alloc_array((size_t)csv->rows + 1, sizeof *value);
     if (!value)
         return pl_no_memory(err);
-    for (int k = 0; k < csv->targets; k++) {
+    for (int k = 0; k < csv->columns.targets; k++) {
         for (int64_t row = 0; row < csv->rows; row++)
-            value[row] = csv->other[row * csv->other_columns + at + k];
-        csv->scales[k] = csv_measure(csv, split, value, 0);
+            value[row] = csv->samples.other[row * csv->columns.other_columns + at + k];
+        csv->learnt.scales[k] = csv_measure(csv, split, value, 0);
     }
     pl_free(value);
     return PL_OK;

@@ -21,7 +21,7 @@
 
 static int targets_find(csv_dataset_t *csv, pl_error_t *err)
 {
-    pl_texts_t *others = &csv->others;
+    pl_texts_t *others = &csv->columns.others;
     const char *text = NULL;
     char number[24];
     for (int k = 0; k < others->count && !text; k++) {
@@ -37,51 +37,52 @@ static int targets_find(csv_dataset_t *csv, pl_error_t *err)
         return pl_fail(err, PL_EINVAL,
                        "%s: \"fields\" has \"%.40s\", but with \"window\" there is only "
                        "\"y\", the columns to predict",
-                       csv->path, others->name[0]);
+                       csv->options.path, others->name[0]);
     const int last = csv->table.columns - 1;
     snprintf(number, sizeof number, "%lld",
-             csv->label < 0 ? (long long)last : (long long)csv->label);
+             csv->columns.label < 0 ? (long long)last : (long long)csv->columns.label);
     text = text ? text : number;
     for (size_t length; *text; text += length + (text[length] == ',')) {
         length = strcspn(text, ",");
         const int column = csv_column(&csv->table, text, length);
         if (column < 0)
             return pl_fail(err, PL_EINVAL, "%s: field \"y\": there is no column \"%.*s\"",
-                           csv->path, (int)(length < 40 ? length : 40), text);
-        if (csv->targets == CSV_TARGETS)
+                           csv->options.path, (int)(length < 40 ? length : 40), text);
+        if (csv->columns.targets == CSV_TARGETS)
             return pl_fail(err, PL_EINVAL, "%s: field \"y\": at most %d columns",
-                           csv->path, CSV_TARGETS);
-        csv->target_column[csv->targets++] = column;
+                           csv->options.path, CSV_TARGETS);
+        csv->columns.target_column[csv->columns.targets++] = column;
     }
     return PL_OK;
 }
 
 int csv_windows_begin(csv_dataset_t *csv, pl_error_t *err)
 {
-    if (csv->target == TARGET_CLASS)
+    if (csv->columns.wanted == TARGET_CLASS)
         return pl_fail(err, PL_EINVAL,
                        "%s: \"target\" is class, but windows predict values: remove it, "
                        "or \"window\"",
-                       csv->path);
-    if (*csv->groups)
+                       csv->options.path);
+    if (*csv->options.groups)
         return pl_fail(err, PL_EINVAL,
                        "%s: \"groups\" is given, but a table with \"window\" is one "
                        "series: make a file of each group",
-                       csv->path);
-    if (csv->categories == 1 || csv->missing == MISSING_DROP)
+                       csv->options.path);
+    if (csv->options.categories == 1 || csv->options.missing == MISSING_DROP)
         return pl_fail(err, PL_EINVAL,
-                       csv->categories == 1
+                       csv->options.categories == 1
                            ? "%s: with \"window\", \"categories\" is \"one_hot\""
                            : "%s: \"missing\" is drop, which would leave gaps in the "
                              "windows: set \"median\" or \"mean\"",
-                       csv->path);
-    if (*csv->covariates && csv->horizon > csv->window)
+                       csv->options.path);
+    if (*csv->options.covariates && csv->options.horizon > csv->options.window)
         return pl_fail(err, PL_EINVAL,
                        "%s: \"horizon\" is %lld, longer than \"window\", %lld: with "
                        "\"covariates\" it must not be",
-                       csv->path, (long long)csv->horizon, (long long)csv->window);
-    const int code = csv->target == TARGET_NONE ? PL_OK : targets_find(csv, err);
-    csv->target = TARGET_NONE;                           /* all columns may be features */
+                       csv->options.path, (long long)csv->options.horizon,
+                       (long long)csv->options.window);
+    const int code = csv->columns.wanted == TARGET_NONE ? PL_OK : targets_find(csv, err);
+    csv->columns.wanted = TARGET_NONE;                   /* all columns may be features */
     return code;
 }
 
@@ -91,10 +92,11 @@ static int time_check(const csv_dataset_t *csv, pl_error_t *err)
     csv_recipe_t recipe;
     char place[48], text[80];
     double last = -INFINITY, time;
-    const int column = csv_column(&csv->table, csv->time, strlen(csv->time));
+    const int column = csv_column(&csv->table, csv->options.time,
+                                  strlen(csv->options.time));
     if (column < 0)
         return pl_fail(err, PL_EINVAL, "%s: \"time\": there is no column \"%.40s\"",
-                       csv->path, csv->time);
+                       csv->options.path, csv->options.time);
     const int code = csv_find_kind(csv, column, &recipe, err);
     for (int64_t row = 0; row < csv->rows && !code; row++) {
         const char *cell = pl_table_cell(&csv->table, row, column);
@@ -106,7 +108,8 @@ static int time_check(const csv_dataset_t *csv, pl_error_t *err)
             return pl_fail(err, PL_EFORMAT,
                            "%s:%s: field %s: \"%.32s\" is %s: windows need rows in the "
                            "order of \"time\"",
-                           csv->path, place, csv_column_text(csv, column, text), cell,
+                           csv->options.path, place,
+                           csv_column_text(&csv->table, column, text), cell,
                            is_time ? "not later than the row above"
                                    : "neither a number nor a date like the others");
         last = time;
@@ -136,16 +139,17 @@ void csv_fill_gaps(double *value, int64_t count)
 /* The targets [rows, targets]. */
 static int targets_read(csv_dataset_t *csv, pl_error_t *err)
 {
-    const int width = csv->targets;
-    const bool fills = csv->missing != MISSING_ERROR;
+    const int width = csv->columns.targets;
+    const bool fills = csv->options.missing != MISSING_ERROR;
     char place[48], text[80];
     int code = PL_OK;
     double *value = pl_alloc_array((size_t)csv->rows + 1, sizeof *value);
-    csv->y = pl_alloc_array((size_t)csv->rows + 1, (size_t)width * sizeof *csv->y);
-    if (!csv->y || !value)
+    csv->samples.y = pl_alloc_array((size_t)csv->rows + 1,
+                                    (size_t)width * sizeof *csv->samples.y);
+    if (!csv->samples.y || !value)
         code = pl_no_memory(err);
     for (int k = 0; k < width && !code; k++) {
-        const int column = csv->target_column[k];
+        const int column = csv->columns.target_column[k];
         for (int64_t row = 0; row < csv->rows && !code; row++) {
             const char *cell = pl_table_cell(&csv->table, row, column);
             value[row] = NAN;
@@ -157,14 +161,15 @@ static int targets_read(csv_dataset_t *csv, pl_error_t *err)
             code = pl_fail(err, PL_EFORMAT,
                            "%s:%s: field %s: \"%.32s\" is not a finite number, but it is "
                            "to be predicted%s",
-                           csv->path, place, csv_column_text(csv, column, text), cell,
+                           csv->options.path, place,
+                           csv_column_text(&csv->table, column, text), cell,
                            *cell ? ""
                                  : ": \"missing\": \"median\" fills gaps along a line");
         }
         if (!code)
             csv_fill_gaps(value, csv->rows);
         for (int64_t row = 0; row < csv->rows && !code; row++)
-            csv->y[row * width + k] = value[row];
+            csv->samples.y[row * width + k] = value[row];
     }
     pl_free(value);
     return code;
@@ -175,26 +180,29 @@ int csv_windows_split(csv_dataset_t *csv, const pl_data_request_t *request,
 {
     const int64_t from = llround(request->from * (double)csv->rows),
                   to = llround(request->to * (double)csv->rows);
-    const bool needs_future = csv->stage != PL_PREDICT || *csv->covariates;
-    const int64_t span = csv->window + (needs_future ? csv->horizon : 0);
-    csv->first = csv->overlap && from > csv->window ? from - csv->window
-                 : csv->overlap                     ? 0
-                                                    : from;
-    csv->samples = to - csv->first < span ? 0
-                                          : (to - csv->first - span) / csv->stride + 1;
-    if (*csv->time && time_check(csv, err) != PL_OK)
+    const bool needs_future = csv->source.stage != PL_PREDICT || *csv->options.covariates;
+    const int64_t span = csv->options.window + (needs_future ? csv->options.horizon : 0);
+    csv->samples.first = csv->options.overlap && from > csv->options.window
+                             ? from - csv->options.window
+                         : csv->options.overlap ? 0
+                                                : from;
+    csv->samples.windows = to - csv->samples.first < span
+                               ? 0
+                               : (to - csv->samples.first - span) / csv->options.stride
+                                     + 1;
+    if (*csv->options.time && time_check(csv, err) != PL_OK)
         return err->code;
-    if (!csv->samples)
+    if (!csv->samples.windows)
         return pl_fail(err, PL_EFORMAT,
                        "%s: the %s part has %lld rows, too few for \"window\" %lld and "
                        "\"horizon\" %lld: make them shorter%s",
-                       csv->path, pl_stages[csv->stage].data,
-                       (long long)(to - csv->first), (long long)csv->window,
-                       (long long)csv->horizon,
+                       csv->options.path, pl_stages[csv->source.stage].data,
+                       (long long)(to - csv->samples.first),
+                       (long long)csv->options.window, (long long)csv->options.horizon,
                        request->from > 0 ? ", or \"val_split\" larger" : "");
-    if (csv->stage != PL_PREDICT && targets_read(csv, err) != PL_OK)
+    if (csv->source.stage != PL_PREDICT && targets_read(csv, err) != PL_OK)
         return err->code;
-    csv->kind = csv->stage == PL_PREDICT ? TARGET_NONE : TARGET_VALUE;
+    csv->learnt.kind = csv->source.stage == PL_PREDICT ? TARGET_NONE : TARGET_VALUE;
     *split = (pl_data_split_t){.total = csv->rows, .held_count = csv->rows - to};
     split->held = pl_alloc_array((size_t)split->held_count + 1, sizeof *split->held);
     for (int64_t k = 0; split->held && k < split->held_count; k++)
@@ -207,10 +215,10 @@ int csv_windows_scale(csv_dataset_t *csv, const pl_data_split_t *split, pl_error
     double *value = pl_alloc_array((size_t)csv->rows + 1, sizeof *value);
     if (!value)
         return pl_no_memory(err);
-    for (int k = 0; k < csv->targets; k++) {
+    for (int k = 0; k < csv->columns.targets; k++) {
         for (int64_t row = 0; row < csv->rows; row++)
-            value[row] = csv->y[row * csv->targets + k];
-        csv->scales[k] = csv_measure(csv, split, value, 0);
+            value[row] = csv->samples.y[row * csv->columns.targets + k];
+        csv->learnt.scales[k] = csv_measure(csv, split, value, 0);
     }
     pl_free(value);
     return PL_OK;
@@ -219,28 +227,28 @@ int csv_windows_scale(csv_dataset_t *csv, const pl_data_split_t *split, pl_error
 /* Moves the features of covariates `horizon` rows up; the last rows have none. */
 int csv_windows_shift(csv_dataset_t *csv, pl_error_t *err)
 {
-    const char *text = csv->covariates;
+    const char *text = csv->options.covariates;
     for (size_t length; *text; text += length + (text[length] == ',')) {
         length = strcspn(text, ",");
         const int column = csv_column(&csv->table, text, length);
         int source = 0, at = 0;
-        while (source < csv->sources && csv->from[source] != column)
-            at += csv->recipe[source++].width;
+        while (source < csv->columns.sources && csv->columns.from[source] != column)
+            at += csv->learnt.recipe[source++].width;
         bool is_target = false;
-        for (int k = 0; k < csv->targets; k++)
-            is_target |= csv->target_column[k] == column;
-        if (source == csv->sources || is_target)
+        for (int k = 0; k < csv->columns.targets; k++)
+            is_target |= csv->columns.target_column[k] == column;
+        if (source == csv->columns.sources || is_target)
             return pl_fail(err, PL_EINVAL, "%s: \"covariates\": \"%.*s\" is %s",
-                           csv->path, (int)(length < 40 ? length : 40), text,
+                           csv->options.path, (int)(length < 40 ? length : 40), text,
                            is_target ? "to be predicted, so it is not known in advance"
                                      : "no column that is a feature");
-        const int width = csv->recipe[source].width;
+        const int width = csv->learnt.recipe[source].width;
         for (int64_t row = 0; row < csv->rows; row++)
             for (int i = at; i < at + width; i++) {
-                const int64_t later = row + csv->horizon;
-                csv->x[row * csv->features + i] = later < csv->rows
-                                                      ? csv->x[later * csv->features + i]
-                                                      : 0;
+                const int64_t later = row + csv->options.horizon;
+                csv->samples.x[row * csv->learnt.features + i] =
+                    later < csv->rows ? csv->samples.x[later * csv->learnt.features + i]
+                                      : 0;
             }
     }
     return PL_OK;
@@ -250,21 +258,22 @@ int csv_windows_shift(csv_dataset_t *csv, pl_error_t *err)
 
 int64_t csv_windows_outputs(const csv_dataset_t *csv)
 {
-    return csv->horizon * csv->targets;
+    return csv->options.horizon * csv->columns.targets;
 }
 
 void csv_windows_read(const csv_dataset_t *csv, const pl_read_request_t *request,
                       void *const field[])
 {
-    const int64_t numbers = csv->window * csv->features,
+    const int64_t numbers = csv->options.window * csv->learnt.features,
                   outputs = csv_windows_outputs(csv);
     float *x = field[0];
     for (int i = 0; i < request->count; i++) {
-        const int64_t row = csv->first + request->index[i] * csv->stride;
-        memcpy(x + i * numbers, csv->x + row * csv->features,
+        const int64_t row = csv->samples.first + request->index[i] * csv->options.stride;
+        memcpy(x + i * numbers, csv->samples.x + row * csv->learnt.features,
                (size_t)numbers * sizeof *x);
-        for (int64_t k = 0; k < outputs && csv->kind == TARGET_VALUE; k++)
+        for (int64_t k = 0; k < outputs && csv->learnt.kind == TARGET_VALUE; k++)
             ((float *)field[1])[i * outputs + k] =
-                (float)csv->y[(row + csv->window) * csv->targets + k];
+                (float)csv->samples
+                    .y[(row + csv->options.window) * csv->columns.targets + k];
     }
 }

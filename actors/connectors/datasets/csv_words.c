@@ -82,11 +82,11 @@ static int keep_terms(const csv_dataset_t *csv, json_t *counts, int64_t rows,
     recipe->values = json_object();
     recipe->weights = json_array();
     json_object_foreach(failed ? NULL : counts, text, count)
-        if (json_integer_value(count) >= csv->rare)
+        if (json_integer_value(count) >= csv->options.rare)
             term[kept++] = (term_t){text, json_integer_value(count)};
     if (!failed)
         qsort(term, (size_t)kept, sizeof *term, compare_terms);
-    kept = kept < csv->terms ? kept : csv->terms;
+    kept = kept < csv->options.terms ? kept : csv->options.terms;
     for (int64_t k = 0; k < kept && !failed; k++) {
         const double weight = log(1 + (double)rows / (double)term[k].rows);
         failed = json_object_set_new(recipe->values, term[k].text, json_integer(k))
@@ -103,22 +103,23 @@ int csv_learn_words(const csv_dataset_t *csv, const pl_data_split_t *split, int 
     int code = counts && terms ? PL_OK : PL_ENOMEM;
     int64_t rows = 0;
     for (int64_t row = 0; row < csv->rows && !code; row++) {
-        const char *cell = pl_table_cell(&csv->table, row, csv->from[k]), *term;
+        const char *cell = pl_table_cell(&csv->table, row, csv->columns.from[k]), *term;
         if (pl_data_split_holds(split, row))
             continue;
         if (!pl_utf8_ok(cell, strlen(cell))) {
-            code = csv_wrong_cell(csv, row, csv->from[k], "UTF-8", err);
+            code = csv_wrong_cell(csv, row, csv->columns.from[k], "UTF-8", err);
             break;
         }
         rows++;
         code = count_terms(terms, cell);
         json_object_foreach(code ? NULL : terms, term, count)
-            if (!code && (json_object_size(counts) < COUNTED_MAX
-                          || json_object_get(counts, term)))
+            if (!code
+                && (json_object_size(counts) < COUNTED_MAX
+                    || json_object_get(counts, term)))
                 code = csv_count_text(counts, term) ? PL_ENOMEM : PL_OK;
     }
     if (!code)
-        code = keep_terms(csv, counts, rows, &csv->recipe[k]);
+        code = keep_terms(csv, counts, rows, &csv->learnt.recipe[k]);
     json_decref(counts);
     json_decref(terms);
     return code == PL_ENOMEM ? pl_no_memory(err) : code;
@@ -126,14 +127,14 @@ int csv_learn_words(const csv_dataset_t *csv, const pl_data_split_t *split, int 
 
 int csv_fill_words(csv_dataset_t *csv, int k, int at, pl_error_t *err)
 {
-    const csv_recipe_t *recipe = &csv->recipe[k];
+    const csv_recipe_t *recipe = &csv->learnt.recipe[k];
     json_t *terms = json_object(), *count;
     int code = terms ? PL_OK : PL_ENOMEM;
     for (int64_t row = 0; row < csv->rows && !code; row++) {
-        float *x = csv->x + row * csv->features + at;
+        float *x = csv->samples.x + row * csv->learnt.features + at;
         const char *term;
         double squares = 0;
-        code = count_terms(terms, pl_table_cell(&csv->table, row, csv->from[k]));
+        code = count_terms(terms, pl_table_cell(&csv->table, row, csv->columns.from[k]));
         json_object_foreach(code ? NULL : terms, term, count) {
             const json_t *place = json_object_get(recipe->values, term);
             if (!place)

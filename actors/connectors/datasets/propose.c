@@ -121,13 +121,14 @@ static void propose_format(proposal_t *p)
     const pl_table_t *table = &p->csv.table;
     const char delimiter[] = {table->format.delimiter, '\0'};
     propose_set(p, "data.name", json_string("csv"));
-    propose_set(p, "data.path", json_string(p->csv.path));
-    if (*p->csv.from_table)
-        propose_set(p, "data.table", json_string(p->csv.from_table));
-    if (ends_with(p->csv.path, ".jsonl") || ends_with(p->csv.path, ".ndjson"))
+    propose_set(p, "data.path", json_string(p->csv.options.path));
+    if (*p->csv.options.from_table)
+        propose_set(p, "data.table", json_string(p->csv.options.from_table));
+    if (ends_with(p->csv.options.path, ".jsonl")
+        || ends_with(p->csv.options.path, ".ndjson"))
         propose_reason(p, "data.name", "JSON Lines: %lld objects with %d fields.",
                        (long long)table->rows, table->columns);
-    else if (pl_is_sqlite(p->csv.path))
+    else if (pl_is_sqlite(p->csv.options.path))
         propose_reason(p, "data.name", "A SQLite table of %lld rows and %d column%s.",
                        (long long)table->rows, table->columns, pl_plural(table->columns));
     else
@@ -205,7 +206,7 @@ static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
     if (!code && table->rows < 2)
         code = pl_fail(err, PL_EFORMAT,
                        "%s: %lld row%s too few to learn from: at least 2 are needed",
-                       p->csv.path, (long long)table->rows,
+                       p->csv.options.path, (long long)table->rows,
                        table->rows == 1 ? " is" : "s are");
     if (!code)
         code = propose_columns(p, err);
@@ -287,8 +288,8 @@ static int propose_arrays(proposal_t *p, const char *path, const char *part,
     const char *slash = strrchr(path, '/');
     int code = find_array(path,
                           has_names ? part
-                          : slash    ? slash + 1
-                                     : path,
+                          : slash   ? slash + 1
+                                    : path,
                           xs, &x_path, &x, err);
     if (!code)
         code = find_array(path, target, ys, &y_path, &y, err);
@@ -357,16 +358,16 @@ char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
     proposal_t p = {.run = json_object(),
                     .reasons = json_array(),
                     .target = -1,
-                    .csv = {.path = path,
-                            .delimiter = "",
-                            .comment = "",
-                            .from_table = "",
-                            .query = "",
-                            .groups = "",
-                            .covariates = "",
-                            .time = "",
-                            .missing_values = CSV_MISSING_VALUES,
-                            .skip_lines = -1}};
+                    .csv.options = {.path = path,
+                                    .delimiter = "",
+                                    .comment = "",
+                                    .from_table = "",
+                                    .query = "",
+                                    .groups = "",
+                                    .covariates = "",
+                                    .time = "",
+                                    .missing_values = CSV_MISSING_VALUES,
+                                    .skip_lines = -1}};
     struct stat status;
     int code = PL_OK;
     const char *part = NULL;
@@ -391,8 +392,8 @@ char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
     else if (ends_with(path, ".npy") || is_archive(path))
         code = propose_arrays(&p, path, part, target, err);
     else {
-        p.csv.path = path;
-        p.csv.from_table = part ? part : "";
+        p.csv.options.path = path;
+        p.csv.options.from_table = part ? part : "";
         code = propose_table(&p, target, err);
     }
     pl_table_release(&p.csv.table);

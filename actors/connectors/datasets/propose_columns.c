@@ -85,9 +85,9 @@ static bool is_odd(const pl_table_t *table, const table_column_t *c, int64_t row
     double number;
     if (!*cell || (c->kind != KIND_NUMBER && c->kind != KIND_DATE))
         return false;
-    return c->kind == KIND_DATE ? !pl_date(cell, c->order, &number)
-                                : !pl_table_number(table, row, column, &number)
-                                      || fabs(number) > FLT_MAX;
+    return c->kind == KIND_DATE
+               ? !pl_date(cell, c->order, &number)
+               : !pl_table_number(table, row, column, &number) || fabs(number) > FLT_MAX;
 }
 
 /* Finds cells that are no numbers, or no dates, among those that are: they become texts
@@ -142,7 +142,7 @@ static int missing_extend(proposal_t *p, pl_error_t *err)
     if (!text)
         return pl_no_memory(err);
     pl_text_free(p->missing);
-    p->csv.missing_values = p->missing = text;
+    p->csv.options.missing_values = p->missing = text;
     csv_empty_cells(&p->csv);
     propose_set(p, "data.missing_values", json_string(text));
     return PL_OK;
@@ -156,7 +156,7 @@ static int check_texts(const proposal_t *p, pl_error_t *err)
         if (!pl_utf8_ok(table->name[k], strlen(table->name[k])))
             return pl_fail(err, PL_EFORMAT,
                            "%s: the name of column %d is not UTF-8: " CSV_CONVERT,
-                           p->csv.path, k + 1);
+                           p->csv.options.path, k + 1);
     for (int64_t row = 0; row < table->rows; row++)
         for (int k = 0; k < table->columns; k++) {
             const char *cell = pl_table_cell(table, row, k);
@@ -228,14 +228,13 @@ int propose_find_target(proposal_t *p, const char *wanted, pl_error_t *err)
         if (why)
             return pl_fail(err, PL_EINVAL,
                            "%s: the column \"%s\" cannot be the target: it has %s",
-                           p->csv.path, wanted, why);
-        propose_reason(p, key, "The target is \"%.100s\", as requested.",
-                       wanted);
+                           p->csv.options.path, wanted, why);
+        propose_reason(p, key, "The target is \"%.100s\", as requested.", wanted);
         return PL_OK;
     }
     if (wanted)
         return pl_fail(err, PL_ENOTFOUND, "%s: there is no column \"%.100s\"",
-                       p->csv.path, wanted);
+                       p->csv.options.path, wanted);
     for (size_t i = 0; table->name && i < sizeof usual / sizeof *usual; i++)
         for (int k = 0; k < table->columns; k++)
             if (!strcasecmp(table->name[k], usual[i]) && can_be_target(p, k)) {
@@ -253,7 +252,7 @@ int propose_find_target(proposal_t *p, const char *wanted, pl_error_t *err)
         return pl_fail(err, PL_EFORMAT,
                        "%s: no column can be the target: each has dates, free texts or "
                        "one value, or numbers the rows; --target NAME chooses one",
-                       p->csv.path);
+                       p->csv.options.path);
     propose_reason(p, key,
                    "The target is the last column that can be one, \"%.100s\"; --target "
                    "NAME chooses another.",
@@ -339,7 +338,7 @@ int propose_find_unused(proposal_t *p, bool classes, pl_error_t *err)
         return pl_fail(err, PL_EFORMAT,
                        "%s: no column is left from which \"%.100s\" could be predicted: "
                        "%s; --target NAME chooses another target",
-                       p->csv.path, propose_name(p, p->target, text), why_first);
+                       p->csv.options.path, propose_name(p, p->target, text), why_first);
     if (*list)
         propose_set(p, "data.ignore", json_string(list));
     return PL_OK;
