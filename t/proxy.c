@@ -1,7 +1,5 @@
 /* proxy.c - tests of actors/launchers/proxy.c: the worker of a rank in another process,
  * which is the test's own, as is the rank's side of the links */
-#include "actors/launchers/proxy.h"
-
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +8,9 @@
 #include <unistd.h>
 
 #include "actor_rig.h"
-#include "actors/launchers/supervisor.h"
 #include "actors/launchers/rank_links.h"
+#include "actors/launchers/ranks.h"
+#include "actors/launchers/supervisor.h"
 #include "base/options.h"
 #include "tap.h"
 
@@ -197,7 +196,7 @@ static void scene_begin(scene_t *s, int join_ms)
                                        .run = 7,
                                        .incarnation = 1};
     s->links = pl_rank_links_new(rig.queen, &spec, NULL);
-    const pl_start_t start = {.options = "{\"rank\": 0}",
+    const pl_start_t start = {.options = "0",
                               .context = (pl_object_t *)s->links};
     s->life = pl_spawn(rig.queen, &pl_proxy, PL_SAME_THREAD, &start,
                        (pl_how_t){.on_answer = life_answered, .context = s}, &s->at,

@@ -18,7 +18,6 @@
 #include "accelerators/accelerator.h"
 #include "accelerators/actor.h"
 #include "actors/launchers/bootstrap.h"
-#include "actors/launchers/proxy.h"
 #include "actors/launchers/rank_client.h"
 #include "actors/launchers/rank_links.h"
 #include "actors/launchers/restarts.h"
@@ -302,7 +301,7 @@ static int external_start(void *self, pl_call_t *call, const pl_body_t *body,
                                             .keys = keys,
                                             .traits = x->traits,
                                             .host = "rank 0",
-                                            .times = pl_rank_links_lease(0),
+                                            .times.has_lease = true,
                                             .run = x->run,
                                             .incarnation = x->incarnation,
                                             .rank = e->rank,

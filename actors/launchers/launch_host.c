@@ -17,7 +17,6 @@
 #include "actors/launchers/forwarding.h"
 #include "actors/launchers/bootstrap.h"
 #include "actors/launchers/restarts.h"
-#include "actors/launchers/rank_links.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -432,7 +431,7 @@ static int link_open(launch_host_t *h, pl_error_t *err)
                                  .may_be_replaced = true,
                                  .watches = true,
                                  .traits = traits,
-                                 .times = pl_rank_links_lease(INT_MAX),
+                                 .times = {.join = INT_MAX, .has_lease = true},
                                  .on_message = message_came,
                                  .on_event = event_came,
                                  .user = h};

@@ -11,7 +11,6 @@
 
 #include "actors/launchers/launch.h"
 #include "actors/launchers/forwarding.h"
-#include "actors/launchers/rank_links.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/timeouts.h"
@@ -176,7 +175,7 @@ static int link_open(launch_node_t *n, pl_error_t *err)
                                  .rank = launch->spec.node_rank,
                                  .watches = true,
                                  .traits = traits,
-                                 .times = pl_rank_links_lease(join),
+                                 .times = {.join = join, .has_lease = true},
                                  .on_message = message_came,
                                  .on_event = event_came,
                                  .user = n};

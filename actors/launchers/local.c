@@ -5,7 +5,7 @@
  * PL_ESTUCK, the error names the rank, and its memory is kept.  A process that is stuck
  * is killed.  It enters at pl_init() and gets its work by message, so it finds components
  * by name and has nothing of the host's memory. */
-#include "actors/launchers/proxy.h"
+#include "actors/launchers/rank_links.h"
 #include "actors/launchers/restarts.h"
 #include "actors/worker.h"
 #include "base/clock.h"

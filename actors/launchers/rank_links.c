@@ -15,6 +15,48 @@
 #include "runtime/monitor.h"
 #include "runtime/reactor.h"
 
+/* ---- The stream ---- */
+
+/* Where messages of other processes arrive  ["": nowhere] */
+static const char *stream_open(pl_rank_links_t *links)
+{
+    const pl_monitor_take_t how = {.endpoint = links->stream_path,
+                                   .keys = links->has_keys ? &links->keys : NULL,
+                                   .under = links->launched};
+    pl_error_t err = {0};
+    if (links->is_stream_tried || !pl_monitor_gathers(links->runtime))
+        return links->stream;
+    links->is_stream_tried = true;
+    if (pl_monitor_take(links->runtime, &how, links->stream, sizeof links->stream, &err)
+        != PL_OK) {
+        links->stream[0] = '\0';
+        pl_log_line(PL_LOG_WARNING, -1, "",
+                    "the stream has no messages of other processes: %s", err.text);
+    }
+    return links->stream;
+}
+
+/* The process of a proxy's rank brings its messages to the stream.  The stream may begin
+ * at any time, so this is called with each message of the rank.  Processes that are not
+ * started for this run alone have clocks of their own. */
+static void stream_tell(pl_rank_links_t *links, int rank)
+{
+    pl_rank_receiver_t *receiver = &links->receiver[rank];
+    const pl_runtime_t *runtime = links->runtime;
+    if (receiver->is_streamed || !receiver->ops->on_message || !*stream_open(links))
+        return;
+    const bool has_clock = !links->folder[0] || links->pool;
+    const uint64_t time = has_clock ? (uint64_t)(pl_now() - runtime->began) : 0;
+    const pl_bring_stream_t msg = {.endpoint = links->stream,
+                                   .run = runtime->run,
+                                   .time = time,
+                                   .watched = pl_monitor_watchers(runtime) > 0,
+                                   .lossless = pl_monitor_is_lossless(runtime)};
+    receiver->is_streamed = pl_outbox_post(receiver->outbox, PL_KIND_CALL,
+                                           PL_MESSAGE_bring_stream, 0, &msg, NULL)
+                            == PL_OK;
+}
+
 /* ---- Events ---- */
 
 static const pl_rank_receiver_t *receiver_of(const pl_rank_links_t *links, int rank)
@@ -26,8 +68,10 @@ static const pl_rank_receiver_t *receiver_of(const pl_rank_links_t *links, int r
 static void message_came(void *user, int rank, pl_frame_t *message)
 {
     const pl_rank_receiver_t *receiver = receiver_of(user, rank);
-    if (receiver && receiver->ops->on_message)
-        receiver->ops->on_message(receiver->self, message);
+    if (!receiver || !receiver->ops->on_message)
+        return;
+    stream_tell(user, rank);
+    receiver->ops->on_message(receiver->self, message);
 }
 
 /* Only ranks that have joined by the link for calls can be missing on the one for bulk
@@ -62,6 +106,8 @@ static void link_event(void *user, int rank, pl_link_event_t event, const char *
     } else if (receiver) {
         pl_outbox_t *outbox = receiver->outbox;
         receiver->ops->on_event(receiver->self, event, text);
+        if (event == PL_LINK_JOINED)
+            stream_tell(links, rank);
         if (event == PL_LINK_JOINED || event == PL_LINK_WRITABLE)
             pl_outbox_flush(outbox);
     }
@@ -96,9 +142,12 @@ void pl_rank_links_attach(pl_rank_links_t *links, int rank,
                             .run = links->bootstrap.run,
                             .incarnation = links->bootstrap.incarnation,
                             .bulk = links->bulk};
-    links->receiver[rank] = (pl_rank_receiver_t){ops, self, outbox, ""};
-    if (*before.early && pl_link_state(links->calls, rank) != PL_LINK_AWAITED)
+    links->receiver[rank] =
+        (pl_rank_receiver_t){.ops = ops, .self = self, .outbox = outbox};
+    if (*before.early && pl_link_state(links->calls, rank) != PL_LINK_AWAITED) {
         ops->on_event(self, PL_LINK_JOINED, before.early);
+        stream_tell(links, rank);
+    }
 }
 
 void pl_rank_links_detach(pl_rank_links_t *links, int rank, const void *self)
@@ -140,7 +189,7 @@ int pl_rank_links_renew(pl_rank_links_t *links, int count, pl_error_t *err)
 
 void pl_rank_links_tell_run_dir(pl_rank_links_t *links, const char *path)
 {
-    char *own = pl_strdup(path);
+    char *own = *path ? pl_strdup(path) : NULL;
     if (!own)
         return;
     pl_free(links->run_dir);
@@ -152,35 +201,6 @@ const char *pl_rank_links_run_dir(const pl_rank_links_t *links)
     return links->run_dir ? links->run_dir : "";
 }
 
-/* The stream may begin at any time. */
-bool pl_rank_links_stream(pl_rank_links_t *links, bool has_clock, pl_bring_stream_t *msg)
-{
-    const pl_runtime_t *runtime = links->runtime;
-    const pl_monitor_take_t how = {.endpoint = links->stream_path,
-                                   .keys = links->has_keys ? &links->keys : NULL,
-                                   .under = links->launched};
-    pl_error_t err = {0};
-    if (!links->is_stream_tried && pl_monitor_gathers(links->runtime)) {
-        links->is_stream_tried = true;
-        if (pl_monitor_take(links->runtime, &how, links->stream, sizeof links->stream,
-                            &err)
-            != PL_OK) {
-            links->stream[0] = '\0';
-            pl_log_line(PL_LOG_WARNING, -1, "",
-                        "the stream has no messages of other processes: %s", err.text);
-        }
-    }
-    if (!links->stream[0])
-        return false;
-    *msg = (pl_bring_stream_t){.endpoint = links->stream,
-                               .run = runtime->run,
-                               .time = has_clock ? (uint64_t)(pl_now() - runtime->began)
-                                                 : 0,
-                               .watched = pl_monitor_watchers(runtime) > 0,
-                               .lossless = pl_monitor_is_lossless(runtime)};
-    return true;
-}
-
 void pl_rank_links_bootstrap(const pl_rank_links_t *links, int rank,
                              char text[PL_BOOTSTRAP_TEXT])
 {
@@ -189,13 +209,6 @@ void pl_rank_links_bootstrap(const pl_rank_links_t *links, int rank,
     snprintf(bootstrap.folder, sizeof bootstrap.folder, "%s", links->folder);
     pl_bootstrap_write(&bootstrap, links->pool ? PL_BOOTSTRAP_IN_SCRIPT : PL_BOOTSTRAP,
                        text);
-}
-
-/* A rank that receives nothing for the lease ends itself, before another takes its
- * place. */
-pl_link_times_t pl_rank_links_lease(int join_ms)
-{
-    return (pl_link_times_t){.join = join_ms, .has_lease = true};
 }
 
 /* ---- Life ---- */
@@ -254,7 +267,7 @@ static int rank_links_open(pl_rank_links_t *links, const pl_rank_links_spec_t *w
     if (places_find(links, w, launcher, calls, bulk, err) != PL_OK)
         return err->code;
     if (w->endpoint)
-        spec.times = pl_rank_links_lease(w->join_ms);
+        spec.times.has_lease = true;
     spec.times.join += PL_REJOIN_MS;                 /* one may join at the last moment */
     links->joined = spec.has_own_rank;
     links->were_all_there = links->joined == links->count;

@@ -26,6 +26,7 @@ typedef struct pl_rank_receiver {
     void *self;
     pl_outbox_t *outbox;            /* of self */
     char early[128];                /* process that joined before its proxy  ["": none] */
+    bool is_streamed;               /* a proxy's process has the address of the stream */
 } pl_rank_receiver_t;
 
 enum { PL_RANK_LINKS_ENDPOINT = 300 };
@@ -93,21 +94,14 @@ bool pl_rank_links_is_over(const pl_rank_links_t *links, int rank);
 void pl_rank_links_abort(pl_rank_links_t *links, int rank, const char *why);
 /* Begins a new incarnation, of no more ranks than at the start, after all have ended. */
 int pl_rank_links_renew(pl_rank_links_t *links, int count, pl_error_t *err);
-/* A rank has reported the run directory. */
+/* A rank has reported the run directory  ["": not]. */
 void pl_rank_links_tell_run_dir(pl_rank_links_t *links, const char *path);
 /* ["": not known yet] */
 const char *pl_rank_links_run_dir(const pl_rank_links_t *links);
 
-/* What a rank needs to bring its messages to the stream, with a clock of its own or this
- * process's; false: there is no stream here. */
-bool pl_rank_links_stream(pl_rank_links_t *links, bool has_clock, pl_bring_stream_t *msg);
-
 /* Where that rank finds its launcher, as a variable of the environment. */
 void pl_rank_links_bootstrap(const pl_rank_links_t *links, int rank,
                              char text[PL_BOOTSTRAP_TEXT]);
-
-/* Time limits of links with ranks that another program has started. */
-pl_link_times_t pl_rank_links_lease(int join_ms);
 
 /* ---- The result, for processes that requested the run by themselves ---- */
 

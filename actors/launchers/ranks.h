@@ -97,6 +97,22 @@ pl_outcome_t *pl_ranks_outcome(const pl_ranks_t *ranks);
 /* Ends the run, with its outcome or its error. */
 void pl_ranks_answer(pl_ranks_t *ranks);
 
+/* ---- Ranks that are processes ---- */
+
+/* The worker of a rank that runs in another process: accepts the calls that a worker
+ * accepts, and its `start` ends when the process has ended.  The text of its options is
+ * the number of the rank; the context of its start is the launcher's pl_rank_links_t. */
+extern const pl_actor_ops_t pl_proxy;
+
+/* `start` of pl_ranks_ops_t.  Without a folder of the links, another program has started
+ * the process. */
+uint64_t pl_proxy_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
+                        pl_error_t *err);
+
+/* For pl_init(): if a launcher has started this process as a rank, it is one until its
+ * end, and this never returns.  If it executes the program for a rank, that is noted. */
+void pl_entry_if_rank(void);
+
 /* ---- The launchers that are built in ----
  *
  * A launcher is an actor of level LAUNCHER that accepts `run` and `stop`; the reply to
@@ -106,10 +122,6 @@ extern const pl_actor_ops_t pl_external_launcher;
 extern const pl_actor_ops_t pl_inline_launcher;
 extern const pl_actor_ops_t pl_script_launcher;
 extern const pl_actor_ops_t pl_spawn_launcher;
-
-/* For pl_init(): if a launcher has started this process as a rank, it is one until its
- * end, and this never returns.  If it executes the program for a rank, that is noted. */
-void pl_entry_if_rank(void);
 
 #ifdef __cplusplus
 }

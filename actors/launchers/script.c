@@ -7,8 +7,8 @@
  * that the program registers, and data in its memory, exist in each process as well. */
 #include <string.h>
 
-#include "actors/launchers/proxy.h"
 #include "actors/launchers/rank_client.h"
+#include "actors/launchers/rank_links.h"
 #include "actors/launchers/restarts.h"
 #include "actors/launchers/supervisor.h"
 #include "base/alloc.h"
