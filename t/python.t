@@ -35,6 +35,10 @@ what_it_is_given_is_used_or_refused() {
     sentences python_inputs "$folder"
 }
 
+a_notebook_shows_and_interrupts_runs() {
+    sentences python_notebook "$folder"
+}
+
 runs_and_engines_end() {
     sentences python_ends "$folder"
 }
@@ -67,6 +71,7 @@ else
     run graphs_have_all_that_c_has trains
     run samples_are_read_while_a_run_trains trains
     run what_it_is_given_is_used_or_refused trains
+    run a_notebook_shows_and_interrupts_runs trains
     run runs_and_engines_end trains
     run the_example_trains trains
     run the_notebook_runs trains

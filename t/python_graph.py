@@ -159,7 +159,9 @@ def metrics_are_functions_of_states():
         g.loss(g_losses_again(g))
         g.log("no", g.custom_metric(broken, [(g.sum(g.input("x")), "sum")]))
     error = raised(lambda: pl.fit(pl.module(fails), (x, y), (x, y), max_epochs=1, **common), pl.Error)
-    like("an error in one ends the run", str(error), "broken", "KeyError", "mine")
+    like("an error in one ends the run", str(error), "python_graph.py:", "broken", "KeyError", "mine")
+    apart = raised(lambda: pl.fit(measured, (x, y), max_epochs=1, devices=2, launcher="spawn", **common), pl.Error)
+    like("ranks of spawn have none of the program", str(apart), "median-of-hits", "spawn", "launcher=\"script\"")
     like("a function has to be a metric", str(in_graph(lambda g, _: raised(
         lambda: g.custom_metric(lambda e: 0, [(g.input("x"), "sum")]), TypeError))), "@pl.metric")
     like("a state has a way to combine", str(in_graph(lambda g, _: raised(

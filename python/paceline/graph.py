@@ -18,6 +18,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 import numpy as np
 
 from . import _interface as interface
+from .interactive import place_of
 from .library import Error, call, lib, text_of
 
 # Where an array of whole numbers stays one; elsewhere it becomes float32.
@@ -123,9 +124,21 @@ class CustomMetric:
             value[0] = float(self.function(*arrays))
             return 0
         except BaseException as raised:                     # it cannot pass through C
+            trace = raised.__traceback__
+            while trace and trace.tb_next:
+                trace = trace.tb_next                       # to the line that raised it
+            at = place_of(trace.tb_frame.f_code.co_filename, trace.tb_lineno) if trace else ""
             err.contents.code = interface.PL_EUSER
-            err.contents.text = f"metric {self.name}: {type(raised).__name__}: {raised}".encode()[:500]
+            err.contents.text = f"{at}: metric {self.name}: {type(raised).__name__}: {raised}".encode()[:500]
             return interface.PL_EUSER
+
+
+def metrics_of_python(module: Mapping[str, Any]) -> List[str]:
+    """The names of functions @metric in a record, which only this program has."""
+    calls = module.get("calls", [])
+    calls = [each for stage in calls.values() for each in stage] if isinstance(calls, dict) else calls
+    names = {arguments["name"] for function, arguments, *_ in calls if function == "custom_metric"}
+    return sorted(names & set(CustomMetric._registered))
 
 
 def metric(function: Callable[..., float]) -> CustomMetric:
@@ -262,7 +275,7 @@ def _place() -> str:
     here = str(Path(__file__).parent)
     while frame.f_back and frame.f_code.co_filename.startswith(here):
         frame = frame.f_back
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return place_of(frame.f_code.co_filename, frame.f_lineno)
 
 
 class _Array:
@@ -424,6 +437,9 @@ class Module:
             if name not in known:
                 raise TypeError(f"{self.__name__}() has no parameter {name}: it has {', '.join(known) or 'none'}")
         return Module(self.function, {**self.options, **options})
+
+    def __repr__(self) -> str:
+        return f"<Module {self.__name__}({', '.join(f'{name}={value!r}' for name, value in self.options.items())})>"
 
     def wants(self, name: str) -> bool:
         """Whether a parameter takes its value from the data."""

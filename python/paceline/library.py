@@ -30,7 +30,8 @@ class Error(Exception):
 
     @classmethod
     def of(cls, err: Any) -> "Error":
-        text = re.sub(r"\bpl_(\w+)\(\)", _name_here, err.text.decode(errors="replace"))
+        text = re.sub(r"^run:\d+:\d+: ", "", err.text.decode(errors="replace"))     # no person wrote that text
+        text = re.sub(r"\bpl_(\w+)\(\)", _name_here, text)
         return cls(interface.ERRORS.get(err.code, "PL_E?"), text, err.where.decode())
 
 

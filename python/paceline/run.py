@@ -25,7 +25,8 @@ import numpy as np
 from . import _interface as interface
 from .data import Data, PacelineWarning, Samples, array_of, fields_of
 from .engine import Engine, weakly
-from .graph import Module
+from .graph import Module, metrics_of_python
+from .interactive import ProgressLine, interrupts_stop, restarts_not
 from .library import Error, call, lib, options_text, text_of
 from .streams import Streamed, samples_of
 
@@ -244,6 +245,7 @@ class Run:
         self._result: Optional[Result] = None
         self._error: Optional[BaseException] = None
         self._is_done, self._trainer = False, trainer
+        self._progress = ProgressLine() if trainer.progress is ProgressLine else trainer.progress
         self._samples, self._endings = list(samples), endings
         self.history: List[Dict[str, Any]] = []
         on_done, on_progress = _on_done_t(weakly(self._on_done)), _on_progress_t(weakly(self._on_progress))
@@ -279,8 +281,8 @@ class Run:
             else:
                 self.history.append(row)
         try:
-            if self._trainer.progress:
-                self._trainer.progress(report)
+            if self._progress:
+                self._progress(report)
         except BaseException as raised:
             self._error = self._error or raised
             self.stop("the progress function failed")
@@ -300,6 +302,10 @@ class Run:
             self._error = self._error or raised
         self._is_done = True
 
+    def __repr__(self) -> str:
+        return repr(self._result) if self._result else "<Run, failed>" if self._error else \
+            "<Run under way: wait() for its Result, or await it>"
+
     def stop(self, reason: str = "stop() was called") -> None:
         """Ends the run at its next step; its result has the reason."""
         with self._engine.used() as engine:
@@ -308,8 +314,8 @@ class Run:
 
     def _finish(self) -> Result:
         if self._engine.is_open:
-            if self._trainer.progress and hasattr(self._trainer.progress, "end"):
-                self._trainer.progress.end()
+            if isinstance(self._progress, ProgressLine):
+                self._progress.end()
             self._engine.close()
         if self._error:
             raise self._error
@@ -337,57 +343,14 @@ class Run:
     def __await__(self) -> Generator[Any, None, Result]:
         if self._engine.is_open:
             try:
-                yield from self._engine.arrives(lambda: self._is_done).__await__()
+                with interrupts_stop(self.stop, lambda: self._is_done):
+                    yield from self._engine.arrives(lambda: self._is_done).__await__()
             except (Error, asyncio.CancelledError):         # of the wait: the run continues, and can be awaited again
                 raise
             except BaseException:
                 self._engine.close()
                 raise
         return self._finish()
-
-
-class ProgressLine:
-    """Progress as one line: rewritten on a terminal, updated in a notebook."""
-
-    def __init__(self) -> None:
-        self._handle: Any = None
-        self._is_notebook = "ipykernel" in sys.modules
-        self._shown = 0.0
-
-    @classmethod
-    def if_seen(cls) -> Optional["ProgressLine"]:
-        is_seen = "ipykernel" in sys.modules or (sys.stderr and sys.stderr.isatty())
-        return cls() if is_seen and lib.pl_rank() == 0 else None
-
-    def __call__(self, report: Mapping[str, Any]) -> None:
-        total = f"/{report['batches']}" if report["batches"] else ""
-        stage = {"validate": "validation ", "validated": "validation "}.get(report["event"], "")
-        names = sorted((name for name, value in report.items() if isinstance(value, float)), key=self._rank)
-        values = "  ".join(f"{name} {report[name]:.4g}" for name in names)
-        self._put(f"epoch {report['epoch'] + 1}  {stage}batch {report['batch']}{total}  step {report['step']}  {values}",
-                  report["event"] == "epoch")
-
-    @staticmethod
-    def _rank(name: str) -> int:
-        """The order of metrics, because a narrow terminal cuts the last ones."""
-        first = 0 if name.startswith("val_") else 1 if name.startswith("train_") else 2
-        return 3 if name in ("grad_norm", "lr") or name.startswith("lr") else first
-
-    def _put(self, line: str, is_last: bool) -> None:
-        if self._is_notebook:
-            from IPython.display import display             # type: ignore[import-not-found]
-            if self._handle is None:
-                self._handle = display({"text/plain": line}, raw=True, display_id=True)
-            else:
-                self._handle.update({"text/plain": line}, raw=True)
-            return
-        width = shutil.get_terminal_size().columns - 1
-        sys.stderr.write("\r" + line[:width].ljust(width) + "\n" * is_last)
-        sys.stderr.flush()
-
-    def end(self) -> None:
-        if not self._is_notebook:
-            sys.stderr.write("\r")
 
 
 class Trainer:
@@ -413,8 +376,7 @@ class Trainer:
                 raise TypeError(f"{each.__name__} is a class: pass an object of it, callbacks=[{each.__name__}()]")
         self.module, self.weights = module, weights
         self.callbacks = [each for each in callbacks if isinstance(each, Callback)]
-        self.progress = ProgressLine.if_seen() if progress is None else \
-            ProgressLine() if progress is True else progress or None
+        self.progress = ProgressLine.if_seen() if progress is None else ProgressLine if progress is True else progress
         self._data = {name: options.pop(name) for name in DATA_OPTIONS if name in options}
         self._sections = {"optimizer": optimizer, "scheduler": scheduler, "momentum_scheduler": momentum_scheduler,
                           "weight_decay_scheduler": weight_decay_scheduler, "averaging": averaging, "loggers": loggers,
@@ -426,6 +388,8 @@ class Trainer:
         """Whether ranks are processes that do not run the program, so that they have no arrays of it."""
         launcher = self._options.get("launcher", "auto")
         launcher = launcher["name"] if isinstance(launcher, Mapping) else launcher
+        if launcher in ("spawn", "script"):
+            restarts_not(launcher)
         return launcher == "spawn"
 
     def run_file(self, data: Data = None, val: Data = None, *, as_text: bool = True) -> Any:
@@ -498,6 +462,11 @@ class Trainer:
                 sources = {name: each.register() for name, each in samples.items()}
             data = dict(read or (sources if len(sources) > 1 or "train" not in sources else sources["train"]))
             run = self.run(first, data, folder, trained)
+            own = metrics_of_python(run["module"]) if self._is_apart() else []
+            if own:
+                raise Error("PL_EUNSUPPORTED", f"the metric {own[0]} is a function of this program, and ranks of "
+                                               "launcher=\"spawn\" have none of it: launcher=\"inline\" or "
+                                               "launcher=\"script\"")
             run["trainer"].update(trainer)
             run["data"] = {**of_data, **run["data"]}
             if endings:
