@@ -295,9 +295,9 @@ set_changes_the_run() {
     refused 2 '^paceline: unknown key "trainer.max_epoch": did you mean "max_epochs"' fit run.json --set trainer.max_epoch=3
     refused 2 'max_epochs.* takes an integer' fit run.json --set trainer.max_epochs=many
     refused 2 'did you mean "hidden"' fit run.json --set module.hiden=3
-    refused 2 'not "y": to name a column, set "fields" to ."y": "y".' fit run.json --set data.label=y
-    refused 2 'not "y": to name a column' fit run.json --set data.target=y
-    refused 2 'target_column": name the column in "data.fields"' fit run.json --set data.target_column=y
+    refused 2 'not "y": to name a column, set "target" to "y"' fit run.json --set data.label=y
+    refused 2 '"target" is "clas", but there is no such column, and the types of targets are auto, class, value and none' fit run.json --set data.target=clas
+    refused 2 'target_column": name the column as "data.target"' fit run.json --set data.target_column=y
     refused 2 'a data source is one file: join several with cat' fit run.json --set 'data.path=*.csv'
 }
 

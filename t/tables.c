@@ -547,6 +547,78 @@ static void windows_that_are_not_possible_are_refused(void)
             "times that fall");
 }
 
+static rig_t open_target(pl_stage_t stage, const char *data_info, const char *more)
+{
+    char options[300];
+    snprintf(options, sizeof options, "{\"path\": \"%s\"%s}",
+             file_put_text("named.csv",
+                           "a,class,b\n1,u,2.5\n0,v,3.5\n1,u,4.5\n0,v,6.5\n"),
+             more);
+    return rig_open_told(&pl_csv_dataset, stage, data_info, options);
+}
+
+static void the_target_names_its_column(void)
+{
+    rig_t rig = open_target(PL_TRAIN, NULL, ", \"target\": \"a\"");
+    like(rig.info.data_info, "\"classes\": 2.*\"y\": ?\\[\"a\"\\]", "by name: %s",
+         rig.info.data_info);
+    const char *path = file_put_text("later.csv", "b,class\n2.5,u\n");
+    char options[300];
+    snprintf(options, sizeof options, "{\"path\": \"%s\", \"target\": \"a\"}", path);
+    rig_t later = rig_open_told(&pl_csv_dataset, PL_PREDICT, rig.info.data_info, options);
+    is_int(later.code, PL_OK, "a file to predict may lack it: %s", later.err.text);
+    rig_close(&later);
+    rig_close(&rig);
+    rig = open_target(PL_TRAIN, NULL, ", \"target\": \"0\"");
+    like(rig.info.data_info, "\"y\": ?\\[\"a\"\\]", "or by number");
+    rig_close(&rig);
+    rig = open_target(PL_TRAIN, NULL, ", \"target\": \"a\", \"stream\": true");
+    like(rig.info.data_info, "\"y\": ?\\[\"a\"\\]", "also of a table that is streamed");
+    rig_close(&rig);
+    rig = open_target(PL_TRAIN, NULL, ", \"target\": \"a,b\"");
+    like(rig.info.data_info, "\"y\": ?\\[\"a\",\"b\"\\]", "or several");
+    rig_close(&rig);
+    rig = open_target(PL_TRAIN, NULL,
+                      ", \"target\": \"b\", \"ignore\": \"class\", \"window\": 1");
+    like(rig.info.data_info, "\"target_mean\": 4.25", "or of windows: %s", rig.err.text);
+    rig_close(&rig);
+}
+
+static void a_word_stays_a_type_where_a_column_has_that_name(void)
+{
+    refused(open_target(PL_TRAIN, NULL, ", \"target\": \"class\""), PL_EFORMAT,
+            "the label is 2.5; classes are whole numbers", "the type of the last column");
+    rig_t rig = open_target(PL_TRAIN, NULL,
+                            ", \"fields\": {\"y\": \"class\"}, \"target\": \"auto\"");
+    like(rig.info.data_info, "\"class_names\": ?\\[\"u\",\"v\"\\]",
+         "the fields name such a column");
+    rig_close(&rig);
+}
+
+static void a_target_that_is_not_clear_is_refused(void)
+{
+    static const struct {
+        const char *more, *pattern;
+    } cases[] = {
+        {", \"target\": \"clas\"", "named.csv: \"target\" is \"clas\", but there is no "
+                                   "such column, and the types of "
+                                   "targets are auto, class, value and none"},
+        {", \"target\": \"clas\", \"window\": 1",
+         "\"target\" is \"clas\", but there is no"},
+        {", \"target\": \"a\", \"fields\": {\"y\": \"b\"}",
+         "\"target\" names the column \"a\" to predict, and \"fields\" \"b\" as \"y\": "
+         "remove one"},
+        {", \"target\": \"a\", \"label\": 1", "and \"label\" is given too: remove one"},
+        {", \"target\": \"a\", \"fields\": {\"1\": \"1\", \"2\": \"1\", \"3\": \"1\", "
+         "\"4\": "
+         "\"1\", \"5\": \"1\", \"6\": \"1\", \"7\": \"1\", \"8\": \"1\"}",
+         "\"a\", which is one field too many: remove one of \"fields\""},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        refused(open_target(PL_TRAIN, NULL, cases[k].more), PL_EINVAL, cases[k].pattern,
+                cases[k].more);
+}
+
 static void memory_may_run_out(void)
 {
     opens_without_memory(&pl_csv_dataset, "path",
@@ -575,6 +647,9 @@ int main(void)
     run(windows_scale_each_target_by_the_training_part);
     run(gaps_of_a_series_are_filled_along_a_line);
     run(windows_that_are_not_possible_are_refused);
+    run(the_target_names_its_column);
+    run(a_word_stays_a_type_where_a_column_has_that_name);
+    run(a_target_that_is_not_clear_is_refused);
     run(memory_may_run_out);
     return tap_done();
 }

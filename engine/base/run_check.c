@@ -87,13 +87,12 @@ static int fail_value(const checker_t *c, const path_t *path, const pl_error_t *
     const json_t *value = pl_json_get_path(c->o->root,
                                            pl_json_path_text(path, whole, sizeof whole));
     const char *key = path->key ? path->key : "";
-    const bool is_target = !strcmp(key, "label") || !strcmp(key, "target");
     if (strchr(why->text, '?') || strncmp(whole, "data.", strlen("data.")) != 0)
         hint[0] = '\0';
     else if (json_is_array(value) && !strcmp(key, "path"))
         snprintf(hint, HINT, ": a data source is one file: join several with cat");
-    else if (json_is_string(value) && is_target)
-        snprintf(hint, HINT, ": to name a column, set \"fields\" to {\"y\": %s}",
+    else if (json_is_string(value) && !strcmp(key, "label"))
+        snprintf(hint, HINT, ": to name a column, set \"target\" to %s",
                  pl_json_show(value, shown));
     return fail_at(c, path, PL_JSON_VALUE, why->code, "\"%s\" %s%s",
                    show_path(path, name), why->text, hint);

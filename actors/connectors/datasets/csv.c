@@ -43,11 +43,12 @@ static const pl_option_t csv_options[] = {
            "fields than all others"),
     PL_INT(csv_options_t, label, "-1", "-1..",
            "column of the target, from 0; -1: the last"),
-    PL_WORD(
-        csv_options_t, target, "\"auto\"", "auto|class|value|none",
-        "type of the target; auto: as in the training data, where texts are classes, and "
-        "whole numbers from 0 if there are at most 10, or at most 1000 with two rows for "
-        "each; none: every column is a feature"),
+    PL_TEXT(
+        csv_options_t, target, "\"\"", NULL,
+        "column of the target, by name; or the type of the target: auto, class, value "
+        "or none. \"\" is auto: as in the training data, where texts are classes, and "
+        "whole numbers from 0 if there are at most 10, or at most 1000 with two rows "
+        "for each; none: every column is a feature"),
     PL_INT(csv_options_t, ignore_index, "-100", PL_LABELS, PL_IGNORE_HELP),
     {"fields", PL_OPTION_TEXTS, offsetof(csv_options_t, fields), "{}", NULL,
      "columns that are separate fields, by name or number: {\"weight\": \"w\", "
@@ -283,14 +284,38 @@ static void csv_describe(const csv_dataset_t *csv, pl_data_info_t *found)
                                                    : (pl_shape_t){0});
 }
 
-void csv_begin(csv_dataset_t *csv, const pl_data_request_t *request)
+int csv_begin(csv_dataset_t *csv, const pl_data_request_t *request, pl_error_t *err)
 {
+    static const char *const words[] = {"auto", "class", "value", "none"};
     const csv_options_t *options = &csv->options;
     csv->source.rank = request->rank;
     csv->source.stage = request->stage;
-    csv->columns.wanted = options->target;
     csv->columns.label = options->label;
     csv->columns.others = options->fields;
+    csv->columns.wanted = TARGET_AUTO;
+    for (int k = 0; k <= TARGET_NONE; k++)
+        if (!*options->target || !strcmp(options->target, words[k])) {
+            csv->columns.wanted = (csv_target_t)k;
+            return PL_OK;
+        }
+    pl_texts_t *fields = &csv->columns.others;
+    for (int k = 0; k < fields->count; k++)
+        if (!strcmp(fields->name[k], "y"))
+            return pl_fail(err, PL_EINVAL,
+                           "%s: \"target\" names the column \"%.40s\" to predict, and "
+                           "\"fields\" \"%.40s\" as \"y\": remove one of them",
+                           options->path, options->target, fields->text[k]);
+    if (options->label >= 0 || fields->count == sizeof fields->name / sizeof(char *))
+        return pl_fail(err, PL_EINVAL,
+                       options->label >= 0
+                           ? "%s: \"target\" names the column \"%.40s\" to predict, and "
+                             "\"label\" is given too: remove one of them"
+                           : "%s: \"target\" names a column, \"%.40s\", which is one "
+                             "field too many: remove one of \"fields\"",
+                       options->path, options->target);
+    fields->name[fields->count] = "y";
+    fields->text[fields->count++] = options->target;
+    return PL_OK;
 }
 
 int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
@@ -303,11 +328,12 @@ int csv_open(void *self, const pl_data_request_t *request, pl_data_info_t *info,
     json_t *data_info = text ? pl_json_read(text, strlen(text), "data_info", err) : NULL;
     if (text && !data_info)
         return err ? err->code : PL_EFORMAT;
-    csv_begin(csv, request);
     pl_data_split_t split = {0};
     pl_data_info_t found = {.same_samples = true};
     const bool may_be_empty = data_info && pl_may_be_empty(request->stage);
-    int code = csv_load(csv, err);
+    int code = csv_begin(csv, request, err);
+    if (!code)
+        code = csv_load(csv, err);
     if (!code && csv->table.rows == 0 && !may_be_empty)
         code = pl_fail(err, PL_EFORMAT, "%s: there is nothing below the header",
                        csv->options.path);

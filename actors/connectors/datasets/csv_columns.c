@@ -114,8 +114,7 @@ static int csv_name_target(csv_dataset_t *csv, bool is_known, pl_stage_t stage,
     if (csv->columns.label < 0 && !is_known && stage == PL_PREDICT)
         csv->columns.wanted = TARGET_NONE;
     else if (csv->columns.label < 0 && !is_known)
-        return pl_fail(err, PL_EINVAL, "%s: field \"y\": there is no column \"%.40s\"",
-                       csv->options.path, others->text[k]);
+        return csv_refuse_target(csv, others->text[k], strlen(others->text[k]), err);
     for (others->count--; k < others->count; k++) {
         others->name[k] = others->name[k + 1];
         others->text[k] = others->text[k + 1];

@@ -129,7 +129,7 @@ typedef struct csv_options {
     int decimal;                                            /* a word, as the next two */
     int categories, texts;
     int64_t skip_lines;
-    csv_target_t target;
+    const char *target;                                     /* a word, or columns */
     int64_t label, ignore_index;
     pl_texts_t fields;                                     /* "weight": "column,column" */
     const char *used, *ignored, *groups;                   /* columns */
@@ -152,8 +152,8 @@ typedef struct csv_source {
 
 /* Which column is what: csv_find_uses(), and csv_windows_begin() before it. */
 typedef struct csv_columns {
-    csv_target_t wanted;                          /* the option "target", or NONE where
-                                                     there is none after all */
+    csv_target_t wanted;                          /* the type that the run file says, or
+                                                     NONE where there is none after all */
     int64_t label;                                /* its column  [-1: the last] */
     pl_texts_t others;                            /* fields other than a single target */
     int *use;                                     /* [columns] */
@@ -219,8 +219,9 @@ void csv_log(const csv_dataset_t *csv, pl_log_level_t level, const char *format,
 
 #define CSV_MISSING_VALUES "NA,N/A,NaN,nan,NULL,null,None,<NA>,#N/A,?"
 
-/* Takes what the run file says, before anything else. */
-void csv_begin(csv_dataset_t *csv, const pl_data_request_t *request);
+/* Takes what the run file says, before anything else; the columns that "target" names
+ * become the field "y". */
+int csv_begin(csv_dataset_t *csv, const pl_data_request_t *request, pl_error_t *err);
 
 /* Reads the table, and empties the cells that are as good as empty. */
 int csv_load(csv_dataset_t *csv, pl_error_t *err);
@@ -258,6 +259,10 @@ int csv_labels_decide(csv_dataset_t *csv, const csv_labels_t *labels,
 /* The number of classes of a table in parts, after csv_labels_decide(). */
 void csv_labels_classes(csv_dataset_t *csv, const csv_labels_t *labels,
                         const pl_data_request_t *request);
+
+/* PL_EINVAL: no column is the target that is called text[0..length). */
+int csv_refuse_target(const csv_dataset_t *csv, const char *text, size_t length,
+                      pl_error_t *err);
 
 /* Whether the field "y" lists several columns, which it then keeps; in data to predict it
  * goes if one of them is missing.  `k`: its place among the further fields. */

@@ -497,11 +497,12 @@ static int stream_describe(csv_stream_t *stream, pl_data_info_t *info, pl_error_
 int csv_stream_open(csv_dataset_t *csv, const pl_data_request_t *request,
                     pl_data_info_t *info, pl_error_t *err)
 {
-    int code = stream_refuse(csv, request, err);
+    int code = csv_begin(csv, request, err);
+    if (!code)
+        code = stream_refuse(csv, request, err);
     csv_stream_t *stream = code ? NULL : pl_alloc(sizeof *stream);
     if (!stream)
         return code ? code : pl_no_memory(err);
-    csv_begin(csv, request);
     *stream = (csv_stream_t){.fresh = *csv, .fd = -1};
     stream->fresh.options.streams = false;
     stream->fresh.source.rank = 1;
@@ -511,7 +512,7 @@ int csv_stream_open(csv_dataset_t *csv, const pl_data_request_t *request,
     code = stream_begin(csv, err);
     /* Rows to predict need no target, and all of them have the same fields. */
     if (!code && request->stage == PL_PREDICT && stream->head.name)
-        stream->fresh.options.target = TARGET_NONE;
+        stream->fresh.options.target = "none";
     if (!code && request->data_info) {
         stream->data_info = pl_text("%s", request->data_info);
         code = stream->data_info ? stream_pass(csv, "find its rows", NULL, NULL, err)

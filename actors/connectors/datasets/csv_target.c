@@ -253,8 +253,8 @@ static int csv_find_text_classes(csv_dataset_t *csv, const csv_labels_t *labels,
     if (!code && classes > PL_CLASSES_FEW && 2 * classes > csv->rows)
         return pl_fail(err, PL_EFORMAT,
                        "%s: field %s is the target and has %lld texts in %lld rows: they "
-                       "are no classes; name another column: \"fields\": {\"y\": "
-                       "\"NAME\"}",
+                       "are no classes; name another column: \"target\": "
+                       "\"NAME\"",
                        csv->options.path,
                        csv_column_text(&csv->table, csv->columns.target, text),
                        (long long)classes, (long long)csv->rows);
@@ -380,6 +380,18 @@ void csv_labels_classes(csv_dataset_t *csv, const csv_labels_t *labels,
 /* ---- Several targets ----
  *
  * They are a further field, "y", of float32. */
+
+int csv_refuse_target(const csv_dataset_t *csv, const char *text, size_t length,
+                      pl_error_t *err)
+{
+    const bool is_option = csv->columns.wanted == TARGET_AUTO && *csv->options.target
+                           && strcmp(csv->options.target, "auto") != 0;
+    return pl_fail(err, PL_EINVAL,
+                   is_option ? "%s: \"target\" is \"%.*s\", but there is no such column, "
+                               "and the types of targets are auto, class, value and none"
+                             : "%s: field \"y\": there is no column \"%.*s\"",
+                   csv->options.path, (int)(length < 40 ? length : 40), text);
+}
 
 int csv_several_targets(csv_dataset_t *csv, int k, pl_stage_t stage, bool *are_several,
                         pl_error_t *err)

@@ -46,8 +46,7 @@ static int targets_find(csv_dataset_t *csv, pl_error_t *err)
         length = strcspn(text, ",");
         const int column = csv_column(&csv->table, text, length);
         if (column < 0)
-            return pl_fail(err, PL_EINVAL, "%s: field \"y\": there is no column \"%.*s\"",
-                           csv->options.path, (int)(length < 40 ? length : 40), text);
+            return csv_refuse_target(csv, text, length, err);
         if (csv->columns.targets == CSV_TARGETS)
             return pl_fail(err, PL_EINVAL, "%s: field \"y\": at most %d columns",
                            csv->options.path, CSV_TARGETS);
