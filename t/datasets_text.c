@@ -422,6 +422,38 @@ static void a_line_is_a_sample_as_long_as_it_is(void)
     rig_close(&rig);
 }
 
+static void lines_of_a_folder_are_samples(void)
+{
+    char text[64], path[600], options[700];
+    folder_put("parts");
+    folder_put("parts/more");
+    file_put("parts/more/c.jsonl", "{\"text\": \"g\\nh\"}\n{\"text\": \"a\"}\n", 30);
+    file_put("parts/b.txt", "d\nef\n", 5);
+    file_put("parts/a.txt", "abc", 3);
+    snprintf(path, sizeof path, "%s/parts", tap_folder());
+    rig_t rig = rig_open(&pl_lines_dataset, PL_TRAIN, "{\"path\": \"%s\"}", path);
+    is_int(rig.info.samples, 6, "of each file, and of each text of JSON Lines: %s",
+           rig.err.text);
+    rig_read(&rig, INDEX(0, 1, 2, 3, 4, 5));
+    is_text(shown(&rig, 0, text), "/abc -> abc/", "in the order of names, also behind");
+    is_text(shown(&rig, 1, text), "/d// -> d/..", "a file without a line end");
+    is_text(shown(&rig, 3, text), "/g// -> g/..", "a text may have several lines");
+    is_text(shown(&rig, 5, text), "/a// -> a/..", "up to the last");
+    snprintf(options, sizeof options, "{\"path\": \"%s/b.txt\"}", path);
+    rig_t told = rig_open_told(&pl_lines_dataset, PL_VALIDATE, rig.info.data_info,
+                               options);
+    is_int(told.info.samples, 2, "a file may follow a folder: %s", told.err.text);
+    rig_close(&told);
+    rig_close(&rig);
+    refused(rig_open(&pl_lines_dataset, PL_TRAIN, "{\"path\": \"%s\", \"field\": \"t\"}",
+                     path),
+            PL_EFORMAT, "parts/more/c.jsonl:1: there is no field \"t\": name the one",
+            "file and line are named");
+    file_put("parts/c.txt", "good\n\xff", 6);
+    refused(rig_open(&pl_lines_dataset, PL_TRAIN, "{\"path\": \"%s\"}", path), PL_EFORMAT,
+            "parts/c.txt: byte 5: this is not UTF-8", "or the byte");
+}
+
 static void line_ends_of_windows_and_its_mark_are_no_text(void)
 {
     static const char *const sets[] = {"char", "byte"};
@@ -455,7 +487,7 @@ static void a_text_without_lines_is_refused(void)
 {
     refused(rig_open(&pl_lines_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
                      file_put_text("one.txt", "abc")),
-            PL_EFORMAT, "one.txt: the file has no line end", "a text without newlines");
+            PL_EFORMAT, "one.txt: there is no line end", "a text without newlines");
     refused(rig_open(&pl_lines_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
                      file_put_text("none.txt", "\n\n")),
             PL_EFORMAT, "none.txt: all lines are empty", "or with nothing else");
@@ -608,6 +640,7 @@ int main(void)
     run(a_share_or_file_has_the_vocabulary_of_the_training);
     run(a_line_is_a_sample_as_long_as_it_is);
     run(line_ends_of_windows_and_its_mark_are_no_text);
+    run(lines_of_a_folder_are_samples);
     run(a_text_without_lines_is_refused);
     run(arrays_of_the_program_are_served);
     run(a_function_of_the_program_is_served);

@@ -1,4 +1,4 @@
-/* lines.c - lines of a text as samples of different length, to predict the next token
+/* lines.c - lines of texts as samples of different length, to predict the next token
  *
  * A sample begins with the newline before its line, and its last target is the newline
  * behind it: so a model learns where lines end, and can write a line after a newline.
@@ -13,7 +13,7 @@
 #define NOTHING (-1)                                        /* label of padding */
 
 typedef struct lines_dataset {
-    const char *path;
+    const char *path, *field;
     pl_token_kind_t vocabulary;
     int64_t context;
     pl_tokens_t tokens;
@@ -22,7 +22,13 @@ typedef struct lines_dataset {
 } lines_dataset_t;
 
 static const pl_option_t lines_options[] = {
-    PL_TEXT(lines_dataset_t, path, NULL, NULL, "the file, plain or gzip"),
+    PL_TEXT(lines_dataset_t, path, NULL, NULL,
+            "the file, plain, gzip or Zstandard; JSON Lines if it ends with .jsonl or "
+            ".ndjson; or a folder of such files, with the folders in it"),
+    PL_TEXT(
+        lines_dataset_t, field, "\"text\"", NULL,
+        "of JSON Lines: the field with the text, each of whose lines is a sample, such "
+        "as \"text\" or \"message.content\"; \"\": lines are plain text"),
     PL_INT(lines_dataset_t, context, "64", "2..",
            "maximum number of tokens of a sample; the rest of a line is ignored"),
     PL_WORD(lines_dataset_t, vocabulary, "\"char\"", "char|byte", "what a token is"),
@@ -59,6 +65,8 @@ static int lines_open(void *self, const pl_data_request_t *request, pl_data_info
 {
     lines_dataset_t *lines = self;
     const pl_tokens_request_t file = {.path = lines->path,
+                                      .field = lines->field,
+                                      .separator = "\n",
                                       .vocabulary = lines->vocabulary,
                                       .context = lines->context,
                                       .data_info = request->data_info};
@@ -66,7 +74,7 @@ static int lines_open(void *self, const pl_data_request_t *request, pl_data_info
     int code = pl_tokens_load(&lines->tokens, &file, &found.data_info, err);
     if (code == PL_OK && lines->tokens.newline < 0)
         code = pl_fail(err, PL_EFORMAT,
-                       "%s: the file has no line end: use data set \"text\" for a text "
+                       "%s: there is no line end: use data set \"text\" for a text "
                        "without lines",
                        lines->path);
     if (code == PL_OK && (lines->samples = lines_list(&lines->tokens, NULL)) == 0)
