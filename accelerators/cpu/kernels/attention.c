@@ -7,7 +7,7 @@
  * for the library.  Backward makes the weights again from the largest score and the
  * sum of exponentials: Dao et al., "FlashAttention", 2022, section 3, but for the
  * logarithm of the sum, in which large scores leave no digits. */
-#include "accelerators/cpu/kernels/dropout.h"
+#include "accelerators/cpu/kernels/functions.h"
 #include "accelerators/cpu/kernels/kernels.h"
 #include "accelerators/cpu/kernels/products.h"
 

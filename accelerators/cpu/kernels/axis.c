@@ -1,7 +1,6 @@
 /* axis.c - along one axis: gather, scatter, cumulative sums; and random numbers */
 #include <string.h>
 
-#include "accelerators/cpu/kernels/dropout.h"
 #include "accelerators/cpu/kernels/functions.h"
 #include "accelerators/cpu/kernels/kernels.h"
 

@@ -5,7 +5,7 @@
  * the mean is computed from the differences to the first value: it is exact where all
  * values are the same. */
 #include "accelerators/cpu/kernels/kernels.h"
-#include "accelerators/cpu/kernels/rows.h"
+#include "accelerators/cpu/kernels/functions.h"
 
 /* ---- Layer norm ---- */
 

@@ -4,7 +4,6 @@
  * by element: the ivdep below depends on that. */
 #include <float.h>
 
-#include "accelerators/cpu/kernels/dropout.h"
 #include "accelerators/cpu/kernels/functions.h"
 #include "accelerators/cpu/kernels/kernels.h"
 #include "accelerators/cpu/kernels/vectors.h"
