@@ -59,6 +59,31 @@ values_are_predicted_in_their_unit() {
     ok "the first price is near 3000 to 3500" at_least "$(head -n 1 <<<"$out")" 2900
 }
 
+a_folder_of_json_lines_is_texts_or_refused() {
+    mkdir shards
+    for part in 1 2; do
+        awk -v p=$part 'BEGIN { for (i = 0; i < 30; i++) { t = ""; for (k = 0; k < 40; k++) t = t "word" i p " "
+                       printf "{\"body\": \"%s\", \"id\": %d}\n", t, i + 100 * p } }' >shards/$part.jsonl
+    done
+    try "$paceline" init shards
+    is "$status" 0 "long texts are: $err"
+    like "$(<shards.json)" '"field": "body"' "by their field"
+    try "$paceline" fit shards.json --set trainer.max_steps=2 --set module.width=32 --set module.layers=1
+    is "$status" 0 "which trains: $err"
+    rm -rf shards.json runs
+    echo 'about these files' >shards/README
+    try "$paceline" init shards
+    like "$err" 'shards has JSON Lines, such as shards/1.jsonl, and other texts, such as shards/README: keep one' "not with other texts"
+    rm shards/README
+    for part in 1 2; do
+        awk 'BEGIN { for (i = 0; i < 30; i++) printf "{\"size\": %d, \"kind\": \"%s\"}\n", i, i % 2 }' >shards/$part.jsonl
+    done
+    try "$paceline" fit shards
+    like "$err" 'shards/1.jsonl is JSON Lines with something to predict, .*such as by: cat shards/\* >all.jsonl' "nor tables"
+    ok "nothing is written" test ! -e shards.json
+    rm -r shards
+}
+
 json_lines_are_a_table_too() {
     awk 'BEGIN { srand(5); for (i = 0; i < 200; i++) { a = rand(); b = rand()
                  printf "{\"size\": [%g, %g], \"kind\": \"%s\"}\n", a, b, (a > b ? "wide" : "high") } }' >shapes.jsonl
@@ -465,6 +490,7 @@ run a_time_series_gets_windows trains
 run fit_learns_from_a_table_alone trains
 run values_are_predicted_in_their_unit trains
 run arrays_of_numpy_get_a_run_file trains
+run a_folder_of_json_lines_is_texts_or_refused
 run json_lines_are_a_table_too trains
 run messages_are_learnt_by_their_words trains
 run the_target_can_be_chosen

@@ -163,6 +163,36 @@ static const pl_file_kind_t *find_kind(const char *path)
                : NULL;
 }
 
+/* A folder of texts without classes.  Of JSON Lines, the first file shows the field with
+ * the texts. */
+static int propose_texts(proposal_t *p, const char *path, pl_error_t *err)
+{
+    const pl_file_source_t source = {.kind = &pl_text_files,
+                                     .path = path,
+                                     .without_classes = true,
+                                     .links = true};
+    pl_file_list_t list;
+    const char *json = NULL, *other = NULL;
+    char field[64];
+    int code = pl_files_find(&source, &list, err);
+    for (int64_t k = list.count; k-- > 0 && !code;)
+        *(csv_is_json_lines(list.path[k]) ? &json : &other) = list.path[k];
+    if (!code && json && other)
+        code = pl_fail(err, PL_EFORMAT,
+                       "%s has JSON Lines, such as %s, and other texts, such as %s: keep "
+                       "one kind in the folder",
+                       path, json, other);
+    else if (!code && json && !propose_prose_field(json, field, sizeof field))
+        code = pl_fail(err, PL_EFORMAT,
+                       "%s is JSON Lines with something to predict, a table, and a table "
+                       "is one file: join those of %s, such as by: cat %s/* >all.jsonl",
+                       json, path, path);
+    if (!code)
+        propose_text(p, path, json ? field : NULL);
+    pl_files_release(&list);
+    return code;
+}
+
 static void propose_mnist(proposal_t *p, const char *path)
 {
     propose_set(p, "data",
@@ -179,20 +209,21 @@ static void propose_mnist(proposal_t *p, const char *path)
 
 int propose_folder(proposal_t *p, const char *path, pl_error_t *err)
 {
+    int code = PL_OK;
     const bool is_idx = is_there(path, "train-images-idx3-ubyte", S_IFREG)
                         || is_there(path, "train-images-idx3-ubyte.gz", S_IFREG);
     const pl_file_kind_t *kind = is_idx ? NULL : find_kind(path);
     if (is_idx)
         propose_mnist(p, path);
     else if (!kind)
-        propose_text(p, path, NULL);
-    else if (propose_files(p, path, kind, err) != PL_OK)
+        code = propose_texts(p, path, err);
+    else if ((code = propose_files(p, path, kind, err)) != PL_OK)
         return pl_error_prefix(err,
                                "%s is a folder without train-images-idx3-ubyte, so "
                                "it is read as %ss in folders of classes",
                                path, kind->what);
-    if (kind == &pl_text_files || (!kind && !is_idx))
-        return PL_OK;
+    if (code || kind == &pl_text_files || (!kind && !is_idx))
+        return code;
     propose_set(p, "callbacks",
                 json_pack("[{s:s, s:s, s:b, s:b}]", "name", "model_checkpoint", "monitor",
                           "val_loss", "restore_best", true, "verbose", false));
