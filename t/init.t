@@ -368,12 +368,13 @@ a_poor_result_has_its_reason() {
 texts_without_a_header_are_rows() {
     awk 'BEGIN { for (k = 0; k < 60; k++) printf "%s\tthe %s day of the year %d is over%s\n", k % 2 ? "good" : "bad",
         k % 2 ? "fine" : "awful", k, k % 3 ? " at last" : "" }' >days.tsv
+    printf 'good\t645\n' >>days.tsv
     try "$paceline" init days.tsv
-    like "$out" 'A table of 60 rows and 2 columns with tabs between fields, without a header' "all lines are rows"
+    like "$out" 'A table of 61 rows and 2 columns with tabs between fields, without a header' "all lines are rows, also with a number among texts"
     like "$(<days.json)" '"header": "no"' "so says the run file"
     sed -i '1s/.*/kind\tmessage/' days.tsv
     try "$paceline" init days.tsv --output with.json
-    like "$out" 'A table of 59 rows .* with a header' "names are names"
+    like "$out" 'A table of 60 rows .* with a header' "names are names"
     like "$(<with.json)" '"header": "yes"' "and the option is there to change"
 }
 

@@ -75,17 +75,24 @@ bool csv_is_json_lines(const char *path)
 }
 
 /* Whether a text of the first line, which was taken as names, occurs again below it, in a
- * table without numbers: then it is a row. */
+ * table without columns of numbers: then it is a row. */
 static bool names_recur(const pl_table_t *table)
 {
+    enum { LOOKED_AT = 1000 };
+    const int64_t looked = table->rows < LOOKED_AT ? table->rows : LOOKED_AT;
     bool recurs = false;
-    double number;
-    for (int64_t row = 0; row < table->rows; row++)
-        for (int k = 0; k < table->columns; k++) {
-            if (pl_table_number(table, row, k, &number))
-                return false;
-            recurs |= !strcmp(pl_table_cell(table, row, k), table->name[k]);
+    for (int k = 0; k < table->columns; k++) {
+        int64_t numbers = 0, filled = 0;
+        double number;
+        for (int64_t row = 0; row < looked; row++) {
+            numbers += pl_table_number(table, row, k, &number);
+            filled += *pl_table_cell(table, row, k) != '\0';
         }
+        if (numbers && 2 * numbers >= filled)
+            return false;
+        for (int64_t row = 0; row < table->rows && !recurs; row++)
+            recurs = !strcmp(pl_table_cell(table, row, k), table->name[k]);
+    }
     return recurs;
 }
 

@@ -147,14 +147,15 @@ static void propose_format(proposal_t *p)
         propose_set(p, "data.header", json_string("no"));
         propose_reason(
             p, "data.header",
-            "The first line is a row as the others; \"yes\" makes it the names "
-            "of the columns.");
+            "The first line is a row as the others; \"header\": \"yes\" makes it the "
+            "names of the columns.");
     } else if (!has_numbers && table->start) {
         propose_set(p, "data.header", json_string("yes"));
         propose_reason(
             p, "data.header",
             "There are only texts, and those of the first line do not occur "
-            "again: they are the names of the columns. \"no\" makes them a row.");
+            "again: they are the names of the columns. \"header\": \"no\" makes them a "
+            "row.");
     }
 }
 
