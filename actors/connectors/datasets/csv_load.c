@@ -279,11 +279,14 @@ int csv_load(csv_dataset_t *csv, pl_error_t *err)
         return code;
     const pl_table_t *table = &csv->table;
     if (table->skipped && csv->options.skip_lines < 0)
-        csv_log(csv, PL_LOG_INFO,
-                "the first %lld line%s not part of the table; \"skip_lines\": 0 makes "
-                "%s so",
-                (long long)table->skipped, table->skipped > 1 ? "s are" : " is",
-                table->skipped > 1 ? "them" : "it");
+        csv_log(
+            csv, PL_LOG_INFO,
+            table->skipped == 1
+                ? "the first line is not part of the table; \"skip_lines\": 0 reads it, "
+                  "too"
+                : "the first %lld lines are not part of the table; \"skip_lines\": 0 "
+                  "reads them, too",
+            (long long)table->skipped);
     csv_empty_cells(csv);
     return PL_OK;
 }
