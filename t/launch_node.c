@@ -1,4 +1,4 @@
-/* launch_node.c - tests of actors/launchers/launch_node.c: a node of paceline launch,
+/* launch_node.c - tests of actors/launchers/launch.c: a node of paceline launch,
  * whose node 0 is this test */
 #include "actors/launchers/launch.h"
 

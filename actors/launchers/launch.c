@@ -1,9 +1,13 @@
-/* launch.c - paceline launch: the ranks of one node, beside those of other nodes
+/* launch.c - paceline launch: the ranks of one node, and how a node obeys node 0
  *
  * When one rank dies all ranks end, on all nodes, and all are started again.  Node 0
- * decides (launch_host.c); the others obey it (launch_node.c).  This file has what all
- * nodes have: the address where they connect, and the children of this node for one
- * attempt.  Only processes that were started here receive signals. */
+ * decides (launch_host.c): it says when the ranks of the other nodes begin, receive
+ * signals and end; they report their ends.  If nothing arrives from node 0, a node ends
+ * its ranks, so that none continues alone.  If ranks may be started again, it connects
+ * again: the network may have been cut, or node 0 restarted.
+ *
+ * This file has what all nodes have, and the other nodes.  Only processes that were
+ * started here receive signals. */
 #include "actors/launchers/launch.h"
 
 #include <event2/event.h>
@@ -30,6 +34,70 @@ enum {
     SIGNALS_MAX = 63,                                       /* `sent` has 64 bits */
 };
 static const double USUAL_JOIN_S = 60, USUAL_LAST_CALL_S = 10, SECONDS_MAX = 1e9;
+
+/* ---- What a node that obeys reports to node 0 ---- */
+
+typedef enum node_state {
+    NODE_JOINS,
+    NODE_IS_THERE,
+    NODE_LOST,                                      /* node 0 is to be looked for again */
+    NODE_LEAVES,                                    /* the job has ended */
+    NODE_IS_DONE,                                   /* that was reported */
+} node_state_t;
+
+struct launch_node {
+    pl_launch_t *launch;
+    node_state_t state;
+    pl_link_t *link;
+    pl_outbox_t outbox;
+    struct event *timer;                                    /* what to do next */
+    uint32_t attempt;                                       /* 0: none yet */
+    bool runs;
+    pl_failure_t end;                                       /* how the job has ended */
+};
+
+static void node_soon(launch_node_t *n, int ms)
+{
+    const struct timeval in = {ms / 1000, ms % 1000 * 1000};
+    event_add(n->timer, &in);
+}
+
+static void node_leave(launch_node_t *n, int status, const pl_error_t *error)
+{
+    const bool was_there = n->state != NODE_JOINS;
+    if (n->state >= NODE_LEAVES)
+        return;
+    n->state = NODE_LEAVES;
+    n->end.status = status;
+    if (error)
+        n->end.error = *error;
+    launch_signal(n->launch, SIGKILL);
+    pl_link_leave(n->link, NULL);
+    node_soon(n, was_there ? PL_LEAVE_MS : 0);
+}
+
+static void node_tell(launch_node_t *n, pl_kind_t kind, pl_message_t message,
+                      const void *fields)
+{
+    if (n->state < NODE_LOST)
+        pl_outbox_post(&n->outbox, kind, message, n->attempt, fields, NULL);
+}
+
+static void node_failed(launch_node_t *n, const pl_failure_t *failure)
+{
+    const pl_begin_ranks_progress_t msg = {.status = (uint32_t)failure->status,
+                                           .transient = failure->may_pass,
+                                           .text = failure->error.text};
+    node_tell(n, PL_KIND_PROGRESS, PL_MESSAGE_begin_ranks, &msg);
+}
+
+static void node_ended(launch_node_t *n)
+{
+    n->runs = false;
+    node_tell(n, PL_KIND_REPLY, PL_MESSAGE_begin_ranks, &(pl_begin_ranks_reply_t){0});
+    if (n->state == NODE_LOST)
+        node_soon(n, 0);
+}
 
 /* ---- The children of one attempt ---- */
 
@@ -63,7 +131,8 @@ static void child_left(const child_t *child)
     if (launch->host)
         host_rank_finished(launch->host, 0, child->rank, left.text);
     else
-        node_rank_finished(launch->node, child->rank, left.text);
+        node_tell(launch->node, PL_KIND_CALL, PL_MESSAGE_report_finished_rank,
+                  &(pl_report_finished_rank_t){(uint32_t)child->rank, left.text});
 }
 
 /* A process that ends by a signal that it was sent has not failed before the others.  One
@@ -229,13 +298,6 @@ void launch_note(const pl_launch_t *launch, const char *format, ...)
         launch->spec.on_line(launch->spec.user, -1, text);
 }
 
-char *launch_traits(const pl_launch_t *launch)
-{
-    const pl_launch_spec_t *s = &launch->spec;
-    return pl_text("{\"least nodes\": \"%d\", \"ranks per node\": \"%d\"}", s->nodes_min,
-                   s->devices);
-}
-
 void launch_end(pl_launch_t *launch, const pl_failure_t *failure)
 {
     if (launch->spec.on_end)
@@ -243,22 +305,153 @@ void launch_end(pl_launch_t *launch, const pl_failure_t *failure)
                             launch->was_signalled ? NULL : &failure->error);
 }
 
-/* A stopped process takes no signal but SIGCONT and SIGKILL. */
-void pl_launch_signal(pl_launch_t *launch, int number)
+pl_link_t *launch_link(pl_launch_t *launch, pl_link_spec_t spec, pl_error_t *err)
 {
-    if (!launch || number < 1 || number > SIGNALS_MAX)
+    const pl_launch_spec_t *s = &launch->spec;
+    char *traits = pl_text("{\"least nodes\": \"%d\", \"ranks per node\": \"%d\"}",
+                           s->nodes_min, s->devices);
+    if (!traits) {
+        pl_no_memory(err);
+        return NULL;
+    }
+    spec.keys = *launch->job_key ? &launch->keys : NULL;
+    spec.run = LAUNCH_RUN;
+    spec.incarnation = 1;
+    spec.world_size = s->nodes;
+    spec.rank = s->node_rank;
+    spec.watches = true;
+    spec.traits = traits;
+    spec.times.has_lease = true;
+    pl_link_t *link = s->node_rank ? pl_link_connect(&spec, &launch->loop, err)
+                                   : pl_link_listen(&spec, &launch->loop, err);
+    pl_text_free(traits);
+    return link;
+}
+
+/* ---- A node that obeys node 0 ---- */
+
+static void ranks_begin(launch_node_t *n, uint64_t number, const pl_begin_ranks_t *msg)
+{
+    pl_failure_t failure = {.status = LAUNCH_WRONG};
+    const launch_attempt_t attempt = {.number = (uint32_t)number,
+                                      .nodes = (int)msg->nodes,
+                                      .node_rank = (int)msg->node_rank,
+                                      .endpoint = msg->endpoint,
+                                      .job = msg->job};
+    const int per_node = n->launch->spec.devices, first = attempt.node_rank * per_node;
+    char ranks[48];
+    if (n->runs)
         return;
-    const bool is_second = launch->was_signalled;
-    launch->was_signalled = true;
-    launch_signal(launch, is_second ? SIGKILL : number);
-    launch_signal(launch, SIGCONT);
-    for (int k = 0; launch->child && k < launch->spec.devices; k++)
-        if (launch->child[k].process)
-            pl_supervisor_kill(launch->child[k].process, PL_NODE_STOP_MS);
-    if (launch->host)
-        host_signalled(launch->host, number, is_second);
-    else
-        node_signalled(launch->node, number, is_second);
+    n->attempt = (uint32_t)number;
+    n->runs = launch_begin(n->launch, &attempt, &failure.error) == PL_OK;
+    if (!n->runs) {
+        node_failed(n, &failure);
+        node_ended(n);
+        return;
+    }
+    snprintf(ranks, sizeof ranks, per_node == 1 ? "rank %d" : "ranks %d to %d", first,
+             first + per_node - 1);
+    launch_note(n->launch, "%s of %d start%s here; node 0 shows the output of the run",
+                ranks, attempt.nodes * per_node, per_node == 1 ? "s" : "");
+}
+
+static void job_ended(launch_node_t *n, const pl_end_node_t *msg)
+{
+    pl_error_t error = {0};
+    if (*msg->text)
+        pl_fail(&error, PL_EDIED, "%s", msg->text);
+    else if (!msg->status && !n->launch->was_signalled)
+        launch_note(n->launch, "all ranks have ended");
+    node_leave(n, (int)msg->status, &error);
+}
+
+static void message_came(void *user, int peer, pl_frame_t *frame)
+{
+    launch_node_t *n = user;
+    pl_incoming_t m;
+    (void)peer;
+    if (pl_incoming_read(&m, &n->outbox, pl_frame_bytes(frame), NULL) != PL_OK)
+        return;
+    const pl_report_finished_rank_t *finished = &m.body.report_finished_rank;
+    if (m.envelope.message == PL_MESSAGE_begin_ranks)
+        ranks_begin(n, m.envelope.call, &m.body.begin_ranks);
+    else if (m.envelope.message == PL_MESSAGE_signal_ranks)
+        launch_signal(n->launch, (int)m.body.signal_ranks.signal);
+    else if (m.envelope.message == PL_MESSAGE_end_node)
+        job_ended(n, &m.body.end_node);
+    else if (m.envelope.call == n->attempt)
+        launch_rank_finished(n->launch, (int)finished->rank, finished->text);
+}
+
+static void event_came(void *user, int peer, pl_link_event_t event, const char *text)
+{
+    launch_node_t *n = user;
+    pl_error_t error = {0};
+    (void)peer;
+    if (event == PL_LINK_JOINED && n->state == NODE_JOINS)
+        n->state = NODE_IS_THERE;
+    if (event == PL_LINK_JOINED || event == PL_LINK_WRITABLE)
+        pl_outbox_flush(&n->outbox);
+    if (n->state >= NODE_LEAVES && (event == PL_LINK_LEFT || event == PL_LINK_GONE))
+        node_soon(n, 0);
+    if (n->state >= NODE_LEAVES || event != PL_LINK_GONE)
+        return;
+    if (n->state != NODE_JOINS && n->launch->spec.max_restarts) {
+        n->state = NODE_LOST;
+        launch_note(n->launch, "node 0 is gone: %s; waiting for it to return", text);
+        launch_signal(n->launch, SIGKILL);
+        if (!n->runs)
+            node_soon(n, 0);
+    } else {
+        pl_fail(&error, PL_EPEER, n->state == NODE_JOINS ? "%s" : "node 0 is gone: %s",
+                text);
+        node_leave(n, 1, &error);
+    }
+}
+
+static int node_connect(launch_node_t *n, pl_error_t *err)
+{
+    const double join_ms = n->launch->spec.join_timeout * 1000;
+    const pl_link_spec_t spec = {.endpoint = n->launch->endpoint,
+                                 .times.join = join_ms < INT_MAX ? (int)join_ms : INT_MAX,
+                                 .on_message = message_came,
+                                 .on_event = event_came,
+                                 .user = n};
+    pl_link_free(n->link);
+    pl_outbox_release(&n->outbox);
+    n->state = NODE_JOINS;
+    n->link = launch_link(n->launch, spec, err);
+    n->outbox = (pl_outbox_t){.link = n->link,
+                              .peer = PL_LINK_HOST,
+                              .is_of_node = true,
+                              .run = LAUNCH_RUN,
+                              .incarnation = 1};
+    return n->link ? PL_OK : err->code;
+}
+
+static void node_look(evutil_socket_t fd, short what, void *user)
+{
+    launch_node_t *n = user;
+    (void)fd, (void)what;
+    if (n->state == NODE_LOST && node_connect(n, &n->end.error) != PL_OK) {
+        n->state = NODE_LEAVES;
+        n->end.status = 1;
+    }
+    if (n->state != NODE_LEAVES)
+        return;
+    n->state = NODE_IS_DONE;
+    launch_end(n->launch, &n->end);
+}
+
+/* The launch frees it, also after a failure. */
+static int node_open(pl_launch_t *launch, pl_error_t *err)
+{
+    launch_node_t *n = launch->node = pl_alloc(sizeof *n);
+    if (!n)
+        return pl_no_memory(err);
+    n->launch = launch;
+    n->timer = event_new(launch->loop.base, -1, 0, node_look, n);
+    return n->timer ? node_connect(n, err) : pl_no_memory(err);
 }
 
 /* ---- The address where nodes connect, or the ranks of one node ---- */
@@ -295,6 +488,24 @@ static int endpoint_find(pl_launch_t *launch, pl_error_t *err)
 }
 
 /* ---- Life ---- */
+
+/* A stopped process takes no signal but SIGCONT and SIGKILL. */
+void pl_launch_signal(pl_launch_t *launch, int number)
+{
+    if (!launch || number < 1 || number > SIGNALS_MAX)
+        return;
+    const bool is_second = launch->was_signalled;
+    launch->was_signalled = true;
+    launch_signal(launch, is_second ? SIGKILL : number);
+    launch_signal(launch, SIGCONT);
+    for (int k = 0; launch->child && k < launch->spec.devices; k++)
+        if (launch->child[k].process)
+            pl_supervisor_kill(launch->child[k].process, PL_NODE_STOP_MS);
+    if (launch->host)
+        host_signalled(launch->host, number, is_second);
+    else if (is_second || !launch->node->runs)
+        node_leave(launch->node, is_second ? LAUNCH_ABORTED : 128 + number, NULL);
+}
 
 /* The loop is the program's, which does not know of sockets. */
 static void turned(evutil_socket_t fd, short what, void *user)
@@ -355,13 +566,11 @@ pl_launch_t *pl_launch_start(struct event_base *base, const pl_launch_spec_t *sp
         if (!launch->turn || event_add(launch->turn, &interval) != 0)
             code = pl_no_memory(&own);
     }
-    if (code == PL_OK) {
-        if (spec->node_rank == 0)
-            launch->host = host_open(launch, &own);
-        else
-            launch->node = node_open(launch, &own);
-    }
-    if (launch->host || launch->node)
+    if (code == PL_OK && spec->node_rank)
+        code = node_open(launch, &own);
+    else if (code == PL_OK && !(launch->host = host_open(launch, &own)))
+        code = own.code;
+    if (code == PL_OK)
         return launch;
     pl_launch_free(launch);
     pl_fail(err, own.code, "%s", own.text);
@@ -374,7 +583,13 @@ void pl_launch_free(pl_launch_t *launch)
         return;
     children_free(launch);
     host_free(launch->host);
-    node_free(launch->node);
+    if (launch->node) {
+        pl_link_free(launch->node->link);
+        pl_outbox_release(&launch->node->outbox);
+        if (launch->node->timer)
+            event_free(launch->node->timer);
+        pl_free(launch->node);
+    }
     if (launch->turn)
         event_free(launch->turn);
     pl_folder_remove(launch->folder, launch->lock);

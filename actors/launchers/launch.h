@@ -1,14 +1,14 @@
-/* launch.h - what launch.c (this node and its children), launch_host.c (node 0, which
- * decides) and launch_node.c (the other nodes, which obey) share */
+/* launch.h - what launch.c (this node and its children; the nodes that obey) and
+ * launch_host.c (node 0, which decides) share */
 #ifndef PL_LAUNCHERS_LAUNCH_H
 #define PL_LAUNCHERS_LAUNCH_H
 
 #include <limits.h>
 
 #include "actors/launchers/bootstrap.h"
+#include "actors/launchers/forwarding.h"
 #include "paceline.h"
 #include "transport/keys.h"
-#include "runtime/message.h"
 #include "transport/socket.h"
 
 struct pl_sockets;
@@ -66,8 +66,9 @@ void launch_signal(pl_launch_t *launch, int number);
 /* Ranks that wait for that rank to join fail. */
 void launch_rank_finished(const pl_launch_t *launch, int rank, const char *text);
 void launch_note(const pl_launch_t *launch, const char *format, ...) PL_PRINTF(2, 3);
-/* Values that must be equal on all nodes; from pl_text(). */
-char *launch_traits(const pl_launch_t *launch);
+/* The link of the nodes, on which node 0 listens.  The spec has the endpoint, the time to
+ * join, what only node 0 sets, and what receives. */
+pl_link_t *launch_link(pl_launch_t *launch, pl_link_spec_t spec, pl_error_t *err);
 /* The job has ended; the last call. */
 void launch_end(pl_launch_t *launch, const pl_failure_t *failure);
 
@@ -80,13 +81,5 @@ void host_rank_finished(launch_host_t *host, int number, int rank, const char *t
 /* This process has received a signal, for the first or the second time. */
 void host_signalled(launch_host_t *host, int number, bool is_second);
 void host_free(launch_host_t *host);
-
-/* launch_node.c */
-launch_node_t *node_open(pl_launch_t *launch, pl_error_t *err);
-void node_failed(launch_node_t *node, const pl_failure_t *failure);
-void node_ended(launch_node_t *node);
-void node_rank_finished(launch_node_t *node, int rank, const char *text);
-void node_signalled(launch_node_t *node, int number, bool is_second);
-void node_free(launch_node_t *node);
 
 #endif

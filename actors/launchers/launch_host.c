@@ -14,8 +14,6 @@
 #include <sys/random.h>
 
 #include "actors/launchers/launch.h"
-#include "actors/launchers/forwarding.h"
-#include "actors/launchers/bootstrap.h"
 #include "actors/launchers/restarts.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -414,30 +412,19 @@ static void message_came(void *user, int number, pl_frame_t *frame)
 
 /* ---- Life ---- */
 
-static int link_open(launch_host_t *h, pl_error_t *err)
+static int host_listen(launch_host_t *h, pl_error_t *err)
 {
-    pl_launch_t *launch = h->launch;
     char calls[LAUNCH_ENDPOINT], bulk[LAUNCH_ENDPOINT], stream[LAUNCH_ENDPOINT];
-    char *traits = launch_traits(launch);
-    int code = traits ? pl_rendezvous_places(launch->endpoint, calls, bulk, stream,
-                                             sizeof calls, err)
-                      : pl_no_memory(err);
     const pl_link_spec_t spec = {.endpoint = calls,
-                                 .keys = *launch->job_key ? &launch->keys : NULL,
-                                 .run = LAUNCH_RUN,
-                                 .incarnation = 1,
-                                 .world_size = h->count,
                                  .has_own_rank = true,
                                  .may_be_replaced = true,
-                                 .watches = true,
-                                 .traits = traits,
-                                 .times = {.join = INT_MAX, .has_lease = true},
+                                 .times.join = INT_MAX,
                                  .on_message = message_came,
                                  .on_event = event_came,
                                  .user = h};
-    if (code == PL_OK)
-        h->link = pl_link_listen(&spec, &launch->loop, err);
-    pl_text_free(traits);
+    if (pl_rendezvous_places(h->launch->endpoint, calls, bulk, stream, sizeof calls, err)
+        == PL_OK)
+        h->link = launch_link(h->launch, spec, err);
     for (int k = 1; k < h->count; k++)
         h->slot[k].outbox = (pl_outbox_t){.link = h->link,
                                           .peer = k,
@@ -465,7 +452,7 @@ launch_host_t *host_open(pl_launch_t *launch, pl_error_t *err)
     h->tell = event_new(launch->loop.base, -1, 0, failure_tell, h);
     int code = h->timer && h->tell ? PL_OK : pl_no_memory(err);
     if (code == PL_OK && count > 1)
-        code = link_open(h, err);
+        code = host_listen(h, err);
     if (code == PL_OK && count == 1) {
         launch->host = h;
         code = host_begin(h, err);
