@@ -12,7 +12,7 @@
 #include "collective_rig.h"
 #include "config.h"
 #include "scarce.h"
-#include "strategies/collectives/tcp.h"
+#include "strategies/collectives/mesh.h"
 #include "tap.h"
 #include "wire.h"
 
@@ -385,7 +385,7 @@ static void ranks_with_another_key_do_not_join(void)
 /* ---- the cipher ---- */
 
 typedef struct pair {
-    tcp_cipher_t *side[2];
+    mesh_cipher_t *side[2];
 } pair_t;
 
 static void pair_agree(pair_t *p, const unsigned char *first, const unsigned char *second)
@@ -407,7 +407,7 @@ static void pair_free(pair_t *p)
     cipher_free(p->side[1]);
 }
 
-static bool opens(tcp_cipher_t *c, const unsigned char *box)
+static bool opens(mesh_cipher_t *c, const unsigned char *box)
 {
     char text[8];
     return cipher_open(c, text, box, sizeof text) && !memcmp(text, "gradient", 8);
@@ -442,7 +442,7 @@ static void changed_frames_do_not_open(void)
 static void a_reflected_greeting_is_no_rank(void)
 {
     unsigned char nonce[CIPHER_NONCE], header[CIPHER_HEADER];
-    tcp_cipher_t *c = cipher_new(key, NULL);
+    mesh_cipher_t *c = cipher_new(key, NULL);
     cipher_nonce(c, nonce);
     ok(!cipher_agree(c, nonce, header), "its own number does not come from another");
     cipher_free(c);
@@ -477,7 +477,7 @@ static void nothing_of_the_run_is_sent_without_the_key(void)
     pl_coll_request_t req = {.desc = {.op = PL_COLL_OP_join}, .world = &world};
     member_begin(&m, &req);
     int fd = accept(listener, NULL, NULL);
-    send(fd, "plctcp01 and a number of thirty-two bytes", 40, 0);
+    send(fd, "plmesh01 and a number of thirty-two bytes", 40, 0);
     member_wait(&m, 100);
     for (ssize_t got;
          (got = recv(fd, received + count, sizeof received - count, MSG_DONTWAIT)) > 0;)

@@ -545,7 +545,7 @@ static int shm_stranger(const char *address)
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     const char *name = strrchr(address, ' ') + 1;
     memcpy(at.sun_path + 1, name, strlen(name));
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     socklen_t length =
         (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
     return connect(fd, (struct sockaddr *)&at, length) == 0 ? fd : -1;

@@ -1,11 +1,12 @@
-/* fuzz_collective.h - a rank of a collective, and the places of two others that an input
- * speaks for, for fuzz_shm.c and fuzz_tcp.c
+/* fuzz_collective.h - a rank of the collective shm or tcp, and the places of two others
+ * that an input or a test speaks for
  *
  * An input is a sequence of orders: a kind, an argument, a length, and so many bytes. */
 #ifndef T_FUZZ_COLLECTIVE_H
 #define T_FUZZ_COLLECTIVE_H
 
 #include "collective_rig.h"
+#include "strategies/collectives/mesh.h"
 
 enum { RANKS = 3 };
 
@@ -33,6 +34,18 @@ bool peers_open(peers_t *p, const char *collective);
 bool peers_join(peers_t *p);
 void peers_disconnect(peers_t *p, int rank);
 void peers_close(peers_t *p);
+
+/* Rank 1 or 2 listens, before rank 0 joins. */
+void peers_listen(peers_t *p, int rank);
+void peers_connect(peers_t *p, int rank);
+/* Sends bytes, with so many descriptors; connects first where there is no connection. */
+void peers_say(peers_t *p, int rank, const void *bytes, size_t size,
+               const int *descriptor, size_t count);
+/* What a rank says on a new connection, as it should be; of shm with the descriptor of
+ * its memory  [-1: none], which comes with the first byte of its hello. */
+void peers_greet(peers_t *p, int rank, int descriptor);
+/* A frame without a body, with a descriptor  [-1: none]. */
+void peers_frame(peers_t *p, int rank, const mesh_frame_t *frame, int descriptor);
 
 /* Rank 0 begins the operation that an order describes, unless one is under way; memory:
  * bytes of its first buffer.  Then it does what can be done now. */

@@ -7,7 +7,7 @@
  * each rank reduces all of them for itself: then no rank waits a second time.
  *
  * A rank that waits polls for a moment, then sleeps until it is rung
- * (shm_rendezvous.c). To be woken takes many times as long as to see that another rank
+ * (shm_memory.c). To be woken takes many times as long as to see that another rank
  * has come, but a rank that polls keeps a processor from others. So the time of
  * polling grows while polling succeeds and shrinks while it does not. It is longer
  * after this rank has woken another: two ranks that wait for each other to wake up
@@ -101,24 +101,15 @@ static bool all_there(shm_t *s)
     }
     /* A rank that has not come and is gone will never come. */
     for (rank = 0; rank < s->size && s->now.req; rank++)
-        if (s->peer[rank].left && !is_there(s, rank)) {
+        if (s->mesh.peer[rank].left && !is_there(s, rank)) {
             pl_error_t err;
-            pl_fail(&err, PL_EPEER,
-                    "rank %d is gone in the middle of %s: its process or thread has "
-                    "ended",
-                    s->peer[rank].number, pl_coll_op_name(s->now.req->desc.op));
-            pl_underway_break(&s->now, &err);
+            mesh_fail_left(&s->mesh, rank, pl_coll_op_name(s->now.req->desc.op), &err);
+            mesh_break(&s->mesh, &err);
         }
     return false;
 }
 
 /* ---- beginning ---- */
-
-void *shm_reach(const shm_t *s, int rank, uint64_t memory)
-{
-    const shm_peer_t *peer = &s->peer[rank];
-    return memory < (uint64_t)peer->block_count ? peer->block[memory].data : NULL;
-}
 
 static bool memory_missing(const shm_t *s)
 {
@@ -137,21 +128,22 @@ static bool agreed(shm_t *s)
     const pl_coll_desc_t *desc = &s->now.req->desc;
     pl_error_t err;
     for (int rank = 0; rank < s->size; rank++)
-        if (pl_coll_desc_compare(desc, s->peer[rank].number,
+        if (pl_coll_desc_compare(desc, s->mesh.peer[rank].number,
                                  &s->peer[rank].control->desc[s->number & 1], &err)
             != PL_OK) {
-            pl_underway_break(&s->now, &err);
+            mesh_break(&s->mesh, &err);
             return false;
         }
     if (desc->op == PL_COLL_OP_barrier)
         return true;
     if (memory_missing(s))
-        shm_read_all(s);         /* the buffer was announced before the operation began */
+        mesh_read_all(&s->mesh);    /* the buffer was sent before the operation began, and
+                                       few rings before it */
     if (s->now.req && memory_missing(s)) {
         pl_fail(&err, PL_EPROTOCOL,
                 "a rank has not registered buffer %llu, or less of it than this rank",
                 (unsigned long long)desc->memory);
-        pl_underway_break(&s->now, &err);
+        mesh_break(&s->mesh, &err);
     }
     if (!s->now.req)
         return false;
@@ -253,14 +245,11 @@ static bool work(shm_t *s)
  * over. */
 static bool step(shm_t *s)
 {
-    const uint64_t more = 1;
     switch (s->phase) {
     case SHM_RENDEZVOUS:
-        for (int rank = 0; rank < s->size; rank++)
-            s->now.req->arrived[rank] = s->peer[rank].met;
-        if (!shm_all_met(s))
+        if (!mesh_all_met(&s->mesh, s->now.req->arrived))
             return false;
-        shm_rendezvous_end(s);
+        mesh_rendezvous_end(&s->mesh);
         pl_underway_end(&s->now, NULL);
         return false;
     case SHM_ENTERING:
@@ -274,8 +263,10 @@ static bool step(shm_t *s)
         pl_underway_end(&s->now, NULL);
         return false;
     case SHM_WORKING:
-        if (!work(s))
-            return write(s->work, &more, sizeof more) < 0;
+        if (!work(s)) {
+            mesh_advance_soon(&s->mesh);
+            return false;
+        }
         s->phase = SHM_FINISHING;
         __atomic_store_n(&s->own->finished, s->number, __ATOMIC_SEQ_CST);
         shm_ring(s);
@@ -301,20 +292,28 @@ static int shm_open(void *self, const pl_collective_context_t *context,
 {
     (void)context;
     shm_t *s = self;
-    s->epoll = s->listener = s->timer = s->work = s->own_fd = -1;
-    for (int k = 0; k < SHM_STRANGERS; k++)
-        s->stranger[k] = -1;
-    int code = shm_open_context(s, address, err);
-    *descriptor = s->epoll;
-    return code;
+    const mesh_listen_t how = {.is_local = true};
+    s->own_fd = -1;
+    const int code = mesh_open(&s->mesh, &how, &shm_user, s, &s->now, address, err);
+    *descriptor = s->mesh.epoll;
+    return code == PL_OK ? shm_make_own(s, err) : code;
 }
 
 static int shm_join(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
     shm_t *s = self;
+    const size_t size = (size_t)req->world->size;
     int code = pl_underway_check(&s->now, req, s->size, err);
-    if (code == PL_OK)
-        code = shm_rendezvous(s, req->world, err);
+    if (code != PL_OK)
+        return code;
+    s->peer = pl_alloc_array(size, sizeof *s->peer);
+    s->in = pl_alloc_array(size, sizeof *s->in);
+    s->part = pl_alloc_array(size, sizeof *s->part);
+    if (!s->peer || !s->in || !s->part)
+        return pl_no_memory(err);
+    s->rank = req->world->rank, s->size = req->world->size;
+    s->peer[s->rank].control = s->own;
+    code = mesh_join(&s->mesh, req->world, err);
     if (code != PL_OK)
         return code;
     cpu_set_t processors;
@@ -390,37 +389,27 @@ static int shm_alloc_buffer(void *self, pl_coll_request_t *req, pl_error_t *err)
 static void shm_advance(void *self)
 {
     shm_t *s = self;
-    shm_read_all(s);
-    proceed(s);
+    if (mesh_read_all(&s->mesh))
+        proceed(s);
 }
 
 static int shm_alive(void *self, pl_error_t *err)
 {
-    const shm_t *s = self;
-    if (s->now.broken.code)
-        return pl_fail(err, s->now.broken.code, "%s", s->now.broken.text);
-    for (int rank = 0; rank < s->size; rank++)
-        if (s->peer[rank].left)
-            return pl_fail(err, PL_EPEER,
-                           "rank %d is gone: its process or thread has ended",
-                           s->peer[rank].number);
-    return PL_OK;
+    return mesh_alive(&((shm_t *)self)->mesh, err);
 }
 
-/* Reports once; an abort that another rank reported is not reported again. */
 static void shm_abort(void *self, const pl_error_t *why)
 {
-    shm_t *s = self;
-    if (!s->reported)
-        shm_send_abort(s, s->now.broken.code ? s->now.broken.text : why->text);
-    s->reported = true;
-    pl_underway_break(&s->now, why);
+    mesh_abort(&((shm_t *)self)->mesh, why);
 }
 
 static void shm_close(void *self)
 {
     shm_t *s = self;
+    mesh_close(&s->mesh);
     shm_release(s);
+    pl_free(s->in);
+    pl_free(s->part);
     while (s->buffer_count)
         pl_object_unref(s->buffers[--s->buffer_count]);
     pl_free(s->buffers);

@@ -10,28 +10,12 @@
  * and receives for others: tcp_elements.c.
  *
  * Few elements go along in TCP_ENTER, and each rank reduces all of them for itself. */
-#include <linux/sockios.h>
-#include <poll.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
 #include "strategies/collectives/tcp.h"
 #include "strategies/collectives/tree.h"
-
-enum { FRAMES_A_TURN = 16, CLOSE_MS = 200 };
-
-/* ---- the end of an operation ---- */
-
-void tcp_break(tcp_t *t, const pl_error_t *why)
-{
-    if (!t->now.broken.code)
-        t->origin = t->rank, t->reason = t->now.broken.text;
-    pl_underway_break(&t->now, why);
-}
 
 static tcp_peer_t *own_of(const tcp_t *t)
 {
@@ -50,36 +34,15 @@ static bool is_done_with(const tcp_t *t, const tcp_peer_t *peer)
            && peer->finish_sent;
 }
 
-/* Frames that it sent before, and reports of others about it, count first: see
- * left_check(). A rank that has not begun any operation yet is met again. */
-static void peer_lost(tcp_t *t, int rank)
-{
-    tcp_peer_t *peer = &t->peer[rank];
-    peer->left_busy = !tcp_connection_is_idle(peer->connection);
-    peer->left = peer->entered || !tcp_is_listening(t);
-    tcp_connection_free(peer->connection);
-    peer->connection = NULL;
-}
-
-void tcp_check_connections(tcp_t *t)
-{
-    for (int rank = 0; rank < t->size; rank++)
-        if (t->peer[rank].connection && tcp_connection_is_dead(t->peer[rank].connection))
-            peer_lost(t, rank);
-}
-
 /* A rank that is gone with frames of the operation missing will never send them. */
 static void left_check(tcp_t *t)
 {
     for (int rank = 0; rank < t->size && t->now.req; rank++) {
-        const tcp_peer_t *peer = &t->peer[rank];
-        if (peer->left && (peer->left_busy || !is_done_with(t, peer))) {
+        const mesh_peer_t *other = &t->mesh.peer[rank];
+        if (other->left && (other->left_busy || !is_done_with(t, &t->peer[rank]))) {
             pl_error_t err;
-            pl_fail(&err, PL_EPEER,
-                    "rank %d is gone in the middle of %s: its process or thread has "
-                    "ended, or the connection to it",
-                    rank, pl_coll_op_name(t->now.req->desc.op));
-            tcp_break(t, &err);
+            mesh_fail_left(&t->mesh, rank, pl_coll_op_name(t->now.req->desc.op), &err);
+            mesh_break(&t->mesh, &err);
         }
     }
 }
@@ -96,12 +59,20 @@ static void request_compare(tcp_t *t, int rank)
     if (pl_coll_desc_compare(&t->now.req->desc, rank, &peer->entry[t->number & 1].desc,
                              &err)
         != PL_OK)
-        tcp_break(t, &err);
+        mesh_break(&t->mesh, &err);
 }
 
-/* The place for the body of a frame; NULL: the frame is not allowed now, or malformed. */
-static void *body_place(const tcp_t *t, int rank, const tcp_frame_t *frame)
+/* The other side of a new connection does not know that this rank has begun. */
+static bool tcp_met(void *user, int rank, int descriptor)
 {
+    (void)descriptor;
+    ((tcp_t *)user)->peer[rank].entry_sent = false;
+    return true;
+}
+
+static void *tcp_place(void *user, int rank, const mesh_frame_t *frame)
+{
+    const tcp_t *t = user;
     tcp_peer_t *peer = &t->peer[rank];
     const bool now = t->now.req && frame->number == t->number
                      && peer->entered == t->number;
@@ -128,47 +99,29 @@ static void *body_place(const tcp_t *t, int rank, const tcp_frame_t *frame)
         if (!tcp_carries(t, peer->gives_results))
             bytes = 0;
         break;
-    case TCP_FINISH: place = now && !peer->finished ? peer->reason : NULL; break;
-    case TCP_ABORT:
-        return frame->length < sizeof peer->reason && frame->at < (uint64_t)t->size
-                   ? peer->reason
-                   : NULL;
+    case TCP_FINISH: place = now && !peer->finished ? peer : NULL; break;
     default: break;
     }
     return frame->length == bytes ? place : NULL;
 }
 
-/* Reads as much as one turn allows; epoll reports the rest again. */
-static void peer_read(tcp_t *t, int rank)
+static void tcp_take(void *user, int rank, const mesh_frame_t *frame, int descriptor)
 {
+    tcp_t *t = user;
     tcp_peer_t *peer = &t->peer[rank];
-    for (int k = 0; k < FRAMES_A_TURN && !t->now.broken.code; k++) {
-        int code = tcp_connection_head(peer->connection);
-        const tcp_frame_t frame = peer->connection->head;
-        void *place = code > 0 ? body_place(t, rank, &frame) : NULL;
-        if (code > 0)
-            code = place ? tcp_connection_body(peer->connection, place) : -1;
-        if (code < 0)
-            peer_lost(t, rank);
-        if (code <= 0)
-            return;
-        switch (frame.kind) {
-        case TCP_ENTER:
-            peer->entered = frame.number;
-            request_compare(t, rank);
-            break;
-        case TCP_GIVE: peer->taken.done++; break;
-        case TCP_RESULT: peer->received.done++; break;
-        case TCP_FINISH: peer->finished = true; break;
-        default:                                            /* an abort */
-            peer->reason[frame.length] = '\0';
-            pl_fail(&t->now.broken, PL_EPEER, "rank %d aborted: %s", (int)frame.at,
-                    peer->reason);
-            t->origin = (int)frame.at, t->reason = peer->reason;
-            tcp_break(t, &t->now.broken);
-        }
+    (void)descriptor;
+    switch (frame->kind) {
+    case TCP_ENTER:
+        peer->entered = frame->number;
+        request_compare(t, rank);
+        break;
+    case TCP_GIVE: peer->taken.done++; break;
+    case TCP_RESULT: peer->received.done++; break;
+    default: peer->finished = true;
     }
 }
+
+static const mesh_user_t tcp_user = {tcp_met, tcp_place, tcp_take};
 
 /* ---- what goes ---- */
 
@@ -176,7 +129,7 @@ static void peer_read(tcp_t *t, int rank)
 static int next_put(const tcp_t *t, int rank)
 {
     tcp_peer_t *peer = &t->peer[rank];
-    tcp_frame_t head = {.number = t->number};
+    mesh_frame_t head = {.number = t->number};
     const void *body = NULL;
     size_t bytes = 0;
     if (!peer->entry_sent) {
@@ -211,23 +164,23 @@ static int next_put(const tcp_t *t, int rank)
         return 0;
     }
     head.length = (uint32_t)bytes;
-    return tcp_connection_put(peer->connection, &head, body, false) < 0 ? -1 : 1;
+    return mesh_connection_put(t->mesh.peer[rank].connection, &head, body, -1) < 0 ? -1
+                                                                                   : 1;
 }
 
 static void peer_send(tcp_t *t, int rank)
 {
-    tcp_peer_t *peer = &t->peer[rank];
-    int code = tcp_connection_flush(peer->connection, false);
-    while (code == 1 && tcp_connection_is_idle(peer->connection)) {
+    mesh_connection_t *connection = t->mesh.peer[rank].connection;
+    int code = mesh_connection_flush(connection);
+    while (code == 1 && mesh_connection_is_idle(connection)) {
         code = next_put(t, rank);
         if (code == 0)
             break;
     }
     if (code < 0)
-        peer_read(t, rank);                /* the reason of its end may still be unread */
+        mesh_read(&t->mesh, rank);         /* the reason of its end may still be unread */
     else
-        tcp_connection_watch(peer->connection, true,
-                             !tcp_connection_is_idle(peer->connection));
+        mesh_connection_watch(connection, true, !mesh_connection_is_idle(connection));
 }
 
 static bool have_all_begun(const tcp_t *t)
@@ -247,13 +200,13 @@ static bool is_over(const tcp_t *t)
     bool over = all_begun && all_given && t->finished;
     for (int rank = 0; rank < t->size; rank++) {
         const tcp_peer_t *peer = &t->peer[rank];
-        const bool has_come = rank == t->rank ? true
-                              : !all_begun    ? peer->entered >= t->number
-                              : !all_given
-                                  ? peer->taken.done > t->ready || !peer->taken.all
-                                  : is_done_with(t, peer)
-                                        && (!peer->connection
-                                            || tcp_connection_is_idle(peer->connection));
+        const mesh_connection_t *connection = t->mesh.peer[rank].connection;
+        const bool has_come =
+            rank == t->rank ? true
+            : !all_begun    ? peer->entered >= t->number
+            : !all_given    ? peer->taken.done > t->ready || !peer->taken.all
+                            : is_done_with(t, peer)
+                               && (!connection || mesh_connection_is_idle(connection));
         t->now.req->arrived[rank] = has_come;
         over = over && has_come;
     }
@@ -264,18 +217,16 @@ static void advance(tcp_t *t)
 {
     left_check(t);
     if (t->now.req && t->now.req->desc.op == PL_COLL_OP_join) {
-        for (int rank = 0; rank < t->size; rank++)
-            t->now.req->arrived[rank] = rank == t->rank || t->peer[rank].connection;
-        if (tcp_all_met(t))
+        if (mesh_all_met(&t->mesh, t->now.req->arrived))
             pl_underway_end(&t->now, NULL);
         return;
     }
-    if (t->now.req && tcp_is_listening(t) && have_all_begun(t))
-        tcp_rendezvous_end(t);
+    if (t->now.req && mesh_is_listening(&t->mesh) && have_all_begun(t))
+        mesh_rendezvous_end(&t->mesh);
     if (t->now.req && t->moves && !tcp_work(t))
-        tcp_advance_soon(t);
+        mesh_advance_soon(&t->mesh);
     for (int rank = 0; rank < t->size && t->now.req; rank++)
-        if (t->peer[rank].connection)
+        if (t->mesh.peer[rank].connection)
             peer_send(t, rank);
     left_check(t);
     if (!t->now.req || !is_over(t))
@@ -290,83 +241,32 @@ static void advance(tcp_t *t)
     pl_underway_end(&t->now, NULL);
 }
 
-/* ---- after a failure ----
- *
- * No more is read, and the abort is sent to all others, also an abort that another rank
- * sent: it may not have reached all. */
-
-static void abort_put(tcp_t *t)
-{
-    const size_t length = strnlen(t->reason, sizeof t->peer->reason - 1);
-    const tcp_frame_t head = {.kind = TCP_ABORT,
-                              .length = (uint32_t)length,
-                              .at = (uint64_t)t->origin};
-    for (int rank = 0; rank < t->size; rank++) {
-        tcp_peer_t *peer = &t->peer[rank];
-        if (!peer->connection)
-            continue;
-        int code = tcp_connection_flush(peer->connection, false);
-        if (code == 1 && t->reports && !peer->knows) {
-            peer->knows = true;
-            code = tcp_connection_put(peer->connection, &head, t->reason, false);
-        }
-        tcp_connection_watch(peer->connection, false, code == 0);
-        if (code < 0)
-            peer_lost(t, rank);
-    }
-}
-
-/* ---- turns ---- */
+/* ---- the table ---- */
 
 static int tcp_alive(void *self, pl_error_t *err)
 {
-    const tcp_t *t = self;
-    if (t->now.broken.code)
-        return pl_fail(err, t->now.broken.code, "%s", t->now.broken.text);
-    for (int rank = 0; rank < t->size; rank++)
-        if (t->peer[rank].left)
-            return pl_fail(err, PL_EPEER,
-                           "rank %d is gone: its process or thread has ended, or the "
-                           "connection to it",
-                           rank);
-    return PL_OK;
+    return mesh_alive(&((tcp_t *)self)->mesh, err);
 }
 
 static void tcp_advance(void *self)
 {
-    enum { EVENTS = 64 };
     tcp_t *t = self;
-    struct epoll_event event[EVENTS];
-    /* Each connection once, however many there are: left_check() blames a rank for its
-     * loss unless another connection has already reported the reason. One call of
-     * epoll_wait() returns as many events as its array holds; the next call continues
-     * behind them. */
-    const int watched = 2 * t->size + t->stranger_count + 2;
-    for (int seen = 0, count = EVENTS; count == EVENTS && seen < watched; seen += count) {
-        count = epoll_wait(t->epoll, event, EVENTS, 0);
-        for (int k = 0; k < count && !t->now.broken.code; k++) {
-            const uint32_t from = event[k].data.u32;
-            if (from >= PL_RANKS_MAX)
-                tcp_handle(t, from);
-            else if (t->peer[from].connection && event[k].events & ~(uint32_t)EPOLLOUT)
-                peer_read(t, (int)from);
-        }
-    }
-    if (t->now.broken.code)
-        abort_put(t);
-    else
+    if (mesh_read_all(&t->mesh))
         advance(t);
 }
-
-/* ---- the table ---- */
 
 static int tcp_open(void *self, const pl_collective_context_t *context,
                     char address[PL_ADDRESS_TEXT], int *descriptor, pl_error_t *err)
 {
     tcp_t *t = self;
-    t->epoll = t->listener = t->timer = -1;
-    int code = tcp_open_context(t, context, address, err);
-    *descriptor = t->epoll;
+    const mesh_listen_t how = {.host = *t->host        ? t->host
+                                       : context->host ? context->host
+                                                       : "127.0.0.1",
+                               .port = (int)t->port,
+                               .encrypt = t->encrypt,
+                               .key = context->key};
+    const int code = mesh_open(&t->mesh, &how, &tcp_user, t, &t->now, address, err);
+    *descriptor = t->mesh.epoll;
     return code;
 }
 
@@ -374,8 +274,12 @@ static int tcp_join(void *self, pl_coll_request_t *req, pl_error_t *err)
 {
     tcp_t *t = self;
     int code = pl_underway_check(&t->now, req, t->size, err);
+    if (code != PL_OK)
+        return code;
+    t->rank = req->world->rank, t->size = req->world->size;
+    code = tcp_share(t, req->world, err);
     if (code == PL_OK)
-        code = tcp_rendezvous(t, req->world, err);
+        code = mesh_join(&t->mesh, req->world, err);
     if (code != PL_OK)
         return code;
     t->now.req = req;
@@ -438,68 +342,14 @@ static int tcp_alloc_buffer(void *self, pl_coll_request_t *req, pl_error_t *err)
 
 static void tcp_abort(void *self, const pl_error_t *why)
 {
-    tcp_t *t = self;
-    pl_error_t reported = *why;
-    if (reported.code == PL_ETIMEOUT && t->now.req
-        && t->now.req->desc.op == PL_COLL_OP_join)
-        tcp_describe_unmet(t, &reported);
-    tcp_break(t, &reported);
-    t->reports = true;
-    abort_put(t);
+    mesh_abort(&((tcp_t *)self)->mesh, why);
 }
 
-/* Reads and drops what others send, so that they continue and read what we sent. */
-static void connections_drain(const tcp_t *t)
-{
-    char rest[16 << 10];
-    for (int rank = 0; rank < t->size; rank++)
-        for (int k = 0; k < FRAMES_A_TURN && t->peer[rank].connection; k++)
-            if (recv(t->peer[rank].connection->fd, rest, sizeof rest, MSG_DONTWAIT) <= 0)
-                break;
-}
-
-static bool abort_is_out(const tcp_t *t)
-{
-    for (int rank = 0; rank < t->size; rank++) {
-        const tcp_peer_t *peer = &t->peer[rank];
-        if (peer->connection
-            && !(peer->knows && tcp_connection_is_idle(peer->connection)))
-            return false;
-    }
-    return true;
-}
-
-/* Whether the kernels of the others have all bytes: when a connection is closed with
- * unread data, the bytes that the other kernel lacks are thrown away. */
-static bool abort_has_come(const tcp_t *t)
-{
-    int bytes = 0;
-    for (int rank = 0; rank < t->size && bytes == 0; rank++)
-        if (t->peer[rank].connection
-            && ioctl(t->peer[rank].connection->fd, SIOCOUTQ, &bytes))
-            bytes = 0;
-    return bytes == 0;
-}
-
-/* Sends the reason of an abort even behind frames that are under way. */
 static void tcp_close(void *self)
 {
     tcp_t *t = self;
-    int left = t->reports ? CLOSE_MS : 0;
-    for (; left > 0 && !abort_is_out(t); left--) {
-        connections_drain(t);
-        abort_put(t);
-        poll(NULL, 0, 1);
-    }
-    for (int rank = 0; rank < t->size; rank++)
-        if (t->peer[rank].connection)
-            shutdown(t->peer[rank].connection->fd, SHUT_WR);
-    connections_drain(t);
-    for (; left > 0 && !abort_has_come(t); left--) {
-        poll(NULL, 0, 1);
-        connections_drain(t);
-    }
-    tcp_release(t);
+    mesh_close(&t->mesh);
+    tcp_unshare(t);
     while (t->buffer_count)
         pl_object_unref(t->buffers[--t->buffer_count]);
     pl_free(t->buffers);

@@ -36,9 +36,16 @@ static bool is_first_of_machine(const int *machine, int rank)
 
 int tcp_share(tcp_t *t, const pl_world_t *world, pl_error_t *err)
 {
-    int *alone = pl_alloc_array((size_t)t->size, sizeof *alone), code = PL_OK;
-    if (!alone)
+    const size_t size = (size_t)t->size;
+    int *alone = pl_alloc_array(size, sizeof *alone), code = PL_OK;
+    t->in = pl_alloc_array(size, sizeof *t->in);
+    t->peer = pl_alloc_array(size, sizeof *t->peer);
+    if (!alone || !t->in || !t->peer) {
+        pl_free(alone);
         return pl_no_memory(err);
+    }
+    t->window = t->size > 1 ? TCP_WINDOWS / (uint64_t)(t->size - 1) : 1;
+    t->window = t->window > TCP_WINDOW ? TCP_WINDOW : t->window < 2 ? 2 : t->window;
     for (int rank = 0; rank < t->size; rank++)
         alone[rank] = rank;
     const int *machine = world->machine ? world->machine : alone;
@@ -65,6 +72,17 @@ int tcp_share(tcp_t *t, const pl_world_t *world, pl_error_t *err)
     }
     pl_free(alone);
     return code;
+}
+
+void tcp_unshare(tcp_t *t)
+{
+    for (int rank = 0; rank < t->size && t->peer; rank++) {
+        pl_free(t->peer[rank].window);
+        pl_free(t->peer[rank].partial);
+    }
+    pl_free(t->peer);
+    pl_free(t->in);
+    pl_free(t->kept);
 }
 
 /* ---- where elements are ---- */

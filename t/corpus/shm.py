@@ -4,11 +4,15 @@ import os, struct
 
 RAW, GREETING, NEW_MEMORY, BEGIN, ENTERED, FINISHED, CLOSED, DESCRIPTOR, ABORT = range(9)
 JOIN, ALLOC_BUFFER, ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, BARRIER = range(7)
-MAGIC = 0x506c5331
+HELLO, STOP, RING, MEMORY = range(1, 5)
 
 
 def order(kind, rank=0, body=b""):
     return struct.pack("<BBB", kind, rank, len(body)) + body
+
+
+def frame(kind, length=0, number=0, at=65536):
+    return struct.pack("<IIQQ", kind, length, number, at)
 
 
 def begin(move, count=0):
@@ -39,7 +43,11 @@ seeds = {
     "huge": joined + order(BEGIN, ALLOC_BUFFER) + order(NEW_MEMORY, 1, struct.pack("<Q", 1 << 60)) + order(NEW_MEMORY, 2) + both(ENTERED),
     "hello": order(GREETING, lies(1, 1)) + order(GREETING, lies(2, 2)) + joined + begin(BARRIER),
     "descriptor": with_buffers + order(BEGIN, ALL_REDUCE, struct.pack("<I", 9000)) + order(ENTERED, 1) + order(DESCRIPTOR, 1, bytes(40)) + order(ENTERED, 2),
-    "raw": joined + order(RAW, 0, struct.pack("<II", MAGIC, 1)) + order(RAW, 1, struct.pack("<II", MAGIC, 3)) + begin(BARRIER),
+    "raw": joined + order(RAW, 0, b"plmesh01" + bytes(32)) + order(RAW, 0, frame(HELLO, 40)) + order(RAW, 1, frame(RING, 1)) + begin(BARRIER),
+    "split": joined + order(BEGIN, ALLOC_BUFFER) + order(RAW, lies(1, 1), frame(MEMORY)[:7]) + order(RAW, 1, frame(MEMORY)[7:]) + both(ENTERED),
+    "stray": joined + order(RAW, lies(1, 1), frame(RING)) + order(RAW, lies(2, 2), frame(RING)) + begin(BARRIER),
+    "many_strays": order(RAW, lies(0, 1), b"plmesh01" + bytes(32)) + joined + order(RAW, lies(1, 1), frame(RING)[:3]) + order(RAW, lies(1, 1), frame(RING)[3:]) + order(RAW, lies(2, 3), frame(RING)) + begin(BARRIER),
+    "told": with_buffers + order(RAW, 1, frame(STOP, 4, at=1) + b"why?") + begin(BARRIER),
     "gone": with_buffers + order(BEGIN, ALL_REDUCE, struct.pack("<I", 9000)) + order(ENTERED, 1) + order(CLOSED, 2),
     "abort": with_buffers + order(BEGIN, BARRIER) + order(ABORT),
 }

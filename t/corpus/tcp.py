@@ -3,7 +3,7 @@
 import os, struct
 
 RAW, GREETING, FRAME, BEGIN, ENTERED, CLOSED, SHUT, GIVE_UP = range(8)
-HELLO, ENTER, GIVE, RESULT, FINISH, ABORT = range(1, 7)
+HELLO, ABORT, ENTER, GIVE, RESULT, FINISH = range(1, 7)
 JOIN, LEND, ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, BARRIER = range(7)
 SEGMENT = 128 << 10
 
@@ -46,7 +46,7 @@ seeds = {
     "abort": b"\0" + lent + order(BEGIN, BARRIER) + frame(2, ABORT, 10, 1) + begin(BARRIER),
     "lost": b"\0" + lent + begin(ALL_REDUCE, count) + segments(GIVE, 1) + order(CLOSED, 2),
     "shut": b"\0" + lent + order(SHUT, 1) + begin(BARRIER),
-    "stranger": b"\0" + order(RAW, 0, b"plctcp01" + bytes(32)) + order(RAW, 0, struct.pack("<IIQQ", HELLO, 40, 0, 0)) + met + begin(BARRIER),
+    "stranger": b"\0" + order(RAW, 0, b"plmesh01" + bytes(32)) + order(RAW, 0, struct.pack("<IIQQ", HELLO, 40, 0, 0)) + met + begin(BARRIER),
     "lies": b"\0" + lent + order(BEGIN, ALL_REDUCE, struct.pack("<I", count)) + frame(1, ENTER, 0xffffffff) + frame(2, GIVE, SEGMENT, 99),
     "early": b"\0" + lent + frame(1, ENTER, 40, number=1) + frame(2, GIVE, 4) + begin(ALL_REDUCE, 5000),
     "deaf": b"\x80" + lent + order(BEGIN, ALL_GATHER, struct.pack("<I", 200000)) + order(ENTERED, 1) + order(GIVE_UP),

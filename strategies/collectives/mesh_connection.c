@@ -1,5 +1,5 @@
-/* tcp_connection.c - frames over a connection that never blocks, sealed or plain */
-#include "strategies/collectives/tcp.h"
+/* mesh_connection.c - frames over a connection that never blocks, sealed or plain */
+#include "strategies/collectives/mesh.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -30,15 +30,15 @@ _Static_assert(CIPHER_HEADER == crypto_secretstream_xchacha20poly1305_HEADERBYTE
                           == crypto_secretstream_xchacha20poly1305_KEYBYTES,
                "sizes of libsodium");
 
-struct tcp_cipher {
+struct mesh_cipher {
     unsigned char key[PL_KEY_BYTES], nonce[CIPHER_NONCE];
     crypto_secretstream_xchacha20poly1305_state out, in;
     unsigned char in_key[crypto_secretstream_xchacha20poly1305_KEYBYTES];
 };
 
-tcp_cipher_t *cipher_new(const unsigned char *key, pl_error_t *err)
+mesh_cipher_t *cipher_new(const unsigned char *key, pl_error_t *err)
 {
-    tcp_cipher_t *c = sodium_init() < 0 ? NULL : pl_alloc(sizeof *c);
+    mesh_cipher_t *c = sodium_init() < 0 ? NULL : pl_alloc(sizeof *c);
     if (!c) {
         pl_no_memory(err);
         return NULL;
@@ -48,22 +48,22 @@ tcp_cipher_t *cipher_new(const unsigned char *key, pl_error_t *err)
     return c;
 }
 
-void cipher_free(tcp_cipher_t *c)
+void cipher_free(mesh_cipher_t *c)
 {
     if (c)
         sodium_memzero(c, sizeof *c);
     pl_free(c);
 }
 
-void cipher_nonce(const tcp_cipher_t *c, unsigned char nonce[CIPHER_NONCE])
+void cipher_nonce(const mesh_cipher_t *c, unsigned char nonce[CIPHER_NONCE])
 {
     memcpy(nonce, c->nonce, CIPHER_NONCE);
 }
 
-static void direction_key(const tcp_cipher_t *c, const unsigned char *from,
+static void direction_key(const mesh_cipher_t *c, const unsigned char *from,
                           const unsigned char *to, unsigned char *key)
 {
-    static const unsigned char what[] = "paceline collective tcp 1";
+    static const unsigned char what[] = "paceline mesh 1";
     crypto_generichash_state hash;
     crypto_generichash_init(&hash, c->key, sizeof c->key, crypto_generichash_BYTES);
     crypto_generichash_update(&hash, what, sizeof what);
@@ -73,7 +73,7 @@ static void direction_key(const tcp_cipher_t *c, const unsigned char *from,
     sodium_memzero(&hash, sizeof hash);
 }
 
-bool cipher_agree(tcp_cipher_t *c, const unsigned char theirs[CIPHER_NONCE],
+bool cipher_agree(mesh_cipher_t *c, const unsigned char theirs[CIPHER_NONCE],
                   unsigned char header[CIPHER_HEADER])
 {
     unsigned char key[crypto_secretstream_xchacha20poly1305_KEYBYTES];
@@ -86,20 +86,20 @@ bool cipher_agree(tcp_cipher_t *c, const unsigned char theirs[CIPHER_NONCE],
     return true;
 }
 
-bool cipher_accept(tcp_cipher_t *c, const unsigned char header[CIPHER_HEADER])
+bool cipher_accept(mesh_cipher_t *c, const unsigned char header[CIPHER_HEADER])
 {
     int code = crypto_secretstream_xchacha20poly1305_init_pull(&c->in, header, c->in_key);
     sodium_memzero(c->in_key, sizeof c->in_key);
     return code == 0;
 }
 
-void cipher_seal(tcp_cipher_t *c, unsigned char *sealed, const void *open, size_t bytes)
+void cipher_seal(mesh_cipher_t *c, unsigned char *sealed, const void *open, size_t bytes)
 {
     crypto_secretstream_xchacha20poly1305_push(&c->out, sealed, NULL, open, bytes, NULL,
                                                0, 0);
 }
 
-bool cipher_open(tcp_cipher_t *c, void *open, const unsigned char *sealed, size_t bytes)
+bool cipher_open(mesh_cipher_t *c, void *open, const unsigned char *sealed, size_t bytes)
 {
     return crypto_secretstream_xchacha20poly1305_pull(&c->in, open, NULL, NULL, sealed,
                                                       bytes + CIPHER_MORE, NULL, 0)
@@ -108,7 +108,7 @@ bool cipher_open(tcp_cipher_t *c, void *open, const unsigned char *sealed, size_
 
 #else
 
-tcp_cipher_t *cipher_new(const unsigned char *key, pl_error_t *err)
+mesh_cipher_t *cipher_new(const unsigned char *key, pl_error_t *err)
 {
     (void)key;
     pl_fail(err, PL_EUNSUPPORTED,
@@ -117,35 +117,35 @@ tcp_cipher_t *cipher_new(const unsigned char *key, pl_error_t *err)
     return NULL;
 }
 
-void cipher_free(tcp_cipher_t *c)
+void cipher_free(mesh_cipher_t *c)
 {
     (void)c;
 }
 
-void cipher_nonce(const tcp_cipher_t *c, unsigned char nonce[CIPHER_NONCE])
+void cipher_nonce(const mesh_cipher_t *c, unsigned char nonce[CIPHER_NONCE])
 {
     (void)c, (void)nonce;
 }
 
-bool cipher_agree(tcp_cipher_t *c, const unsigned char theirs[CIPHER_NONCE],
+bool cipher_agree(mesh_cipher_t *c, const unsigned char theirs[CIPHER_NONCE],
                   unsigned char header[CIPHER_HEADER])
 {
     (void)c, (void)theirs, (void)header;
     return false;
 }
 
-bool cipher_accept(tcp_cipher_t *c, const unsigned char header[CIPHER_HEADER])
+bool cipher_accept(mesh_cipher_t *c, const unsigned char header[CIPHER_HEADER])
 {
     (void)c, (void)header;
     return false;
 }
 
-void cipher_seal(tcp_cipher_t *c, unsigned char *sealed, const void *open, size_t bytes)
+void cipher_seal(mesh_cipher_t *c, unsigned char *sealed, const void *open, size_t bytes)
 {
     (void)c, (void)sealed, (void)open, (void)bytes;
 }
 
-bool cipher_open(tcp_cipher_t *c, void *open, const unsigned char *sealed, size_t bytes)
+bool cipher_open(mesh_cipher_t *c, void *open, const unsigned char *sealed, size_t bytes)
 {
     (void)c, (void)open, (void)sealed, (void)bytes;
     return false;
@@ -159,19 +159,19 @@ bool cipher_open(tcp_cipher_t *c, void *open, const unsigned char *sealed, size_
  * While data is in flight the kernel does not probe, but waits for minutes. */
 enum { ALIVE_SECONDS = PL_TCP_ASK_MS / 1000, ALIVE_TIMES = 3 };
 
-tcp_connection_t *tcp_connection_new(int epoll, int fd, uint32_t tag,
-                                     const unsigned char *key, pl_error_t *err)
+mesh_connection_t *mesh_connection_new(int epoll, int fd, uint32_t tag,
+                                       const unsigned char *key, pl_error_t *err)
 {
-    tcp_connection_t *connection = pl_alloc(sizeof *connection);
+    mesh_connection_t *connection = pl_alloc(sizeof *connection);
     if (!connection) {
         close(fd);
         pl_no_memory(err);
         return NULL;
     }
     connection->fd = fd, connection->epoll = epoll, connection->tag = tag,
-    connection->since = pl_now();
+    connection->descriptor = -1, connection->since = pl_now();
     const int yes = 1, seconds = ALIVE_SECONDS, times = ALIVE_TIMES;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);  /* UNIX sockets refuse */
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
@@ -179,20 +179,21 @@ tcp_connection_t *tcp_connection_new(int epoll, int fd, uint32_t tag,
     if (!key)
         return connection;
     if ((connection->cipher = cipher_new(key, err))) {
-        connection->sealed_in = pl_alloc(TCP_SEGMENT + CIPHER_MORE);
-        connection->sealed_out = pl_alloc(TCP_SEGMENT + CIPHER_MORE);
+        connection->sealed_in = pl_alloc(MESH_BODY + CIPHER_MORE);
+        connection->sealed_out = pl_alloc(MESH_BODY + CIPHER_MORE);
         if (connection->sealed_in && connection->sealed_out)
             return connection;
         pl_no_memory(err);
     }
-    tcp_connection_free(connection);
+    mesh_connection_free(connection);
     return NULL;
 }
 
-void tcp_connection_free(tcp_connection_t *connection)
+void mesh_connection_free(mesh_connection_t *connection)
 {
     if (!connection)
         return;
+    mesh_connection_drop_descriptor(connection);
     close(connection->fd);
     cipher_free(connection->cipher);
     pl_free(connection->sealed_in);
@@ -200,7 +201,7 @@ void tcp_connection_free(tcp_connection_t *connection)
     pl_free(connection);
 }
 
-bool tcp_connection_watch(tcp_connection_t *connection, bool in, bool out)
+bool mesh_connection_watch(mesh_connection_t *connection, bool in, bool out)
 {
     const uint32_t mask = (in ? EPOLLIN : 0) | (out ? EPOLLOUT : 0);
     struct epoll_event event = {.events = mask, .data.u32 = connection->tag};
@@ -213,7 +214,7 @@ bool tcp_connection_watch(tcp_connection_t *connection, bool in, bool out)
     return epoll_ctl(connection->epoll, what, connection->fd, &event) == 0;
 }
 
-bool tcp_connection_is_dead(const tcp_connection_t *connection)
+bool mesh_connection_is_dead(const mesh_connection_t *connection)
 {
     struct tcp_info info;
     socklen_t length = sizeof info;
@@ -224,23 +225,56 @@ bool tcp_connection_is_dead(const tcp_connection_t *connection)
 
 /* ---- before frames ---- */
 
-bool tcp_connection_send_raw(tcp_connection_t *connection, const void *bytes,
-                             size_t count)
+bool mesh_connection_send_raw(mesh_connection_t *connection, const void *bytes,
+                              size_t count)
 {
     return send(connection->fd, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT)
            == (ssize_t)count;
 }
 
-/* Returns bytes, 0: none yet, -1: the other side is gone. */
-static ssize_t read_some(const tcp_connection_t *connection, void *to, size_t bytes)
+void mesh_connection_drop_descriptor(mesh_connection_t *connection)
 {
-    ssize_t got = recv(connection->fd, to, bytes, MSG_DONTWAIT);
+    if (connection->descriptor >= 0)
+        close(connection->descriptor);
+    connection->descriptor = -1;
+}
+
+/* Takes the descriptors that came with bytes: false if the frame has more than one. */
+static bool descriptors_take(mesh_connection_t *connection, struct msghdr *message)
+{
+    bool is_one = !(message->msg_flags & MSG_CTRUNC);
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c))
+        for (size_t at = CMSG_LEN(0);
+             c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS
+             && at + sizeof(int) <= c->cmsg_len;
+             at += sizeof(int)) {
+            is_one = is_one && connection->descriptor < 0;
+            mesh_connection_drop_descriptor(connection);
+            memcpy(&connection->descriptor, (char *)c + at, sizeof(int));
+        }
+    return is_one;
+}
+
+/* Returns bytes, 0: none yet, -1: the other side is gone. A descriptor stays until its
+ * frame is complete. */
+static ssize_t read_some(mesh_connection_t *connection, void *to, size_t bytes)
+{
+    union {
+        struct cmsghdr header;
+        char buffer[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec into = {to, bytes};
+    struct msghdr message = {.msg_iov = &into,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control.buffer};
+    ssize_t got = recvmsg(connection->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got > 0)
-        return got;
+        return descriptors_take(connection, &message) ? got : -1;
     return got < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
 }
 
-int tcp_connection_read_raw(tcp_connection_t *connection, size_t count)
+int mesh_connection_read_raw(mesh_connection_t *connection, size_t count)
 {
     while (connection->raw_have < count) {
         ssize_t got = read_some(connection, connection->raw + connection->raw_have,
@@ -255,19 +289,30 @@ int tcp_connection_read_raw(tcp_connection_t *connection, size_t count)
 
 /* ---- frames out ---- */
 
-bool tcp_connection_is_idle(const tcp_connection_t *connection)
+bool mesh_connection_is_idle(const mesh_connection_t *connection)
 {
     return connection->out[0].iov_len + connection->out[1].iov_len == 0;
 }
 
-int tcp_connection_flush(tcp_connection_t *connection, bool more)
+/* The descriptor travels with the first byte. */
+static int out_send(mesh_connection_t *connection, int descriptor)
 {
-    const int flags = MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0);
-    while (!tcp_connection_is_idle(connection)) {
-        const struct msghdr message = {.msg_iov = connection->out, .msg_iovlen = 2};
-        ssize_t sent = sendmsg(connection->fd, &message, flags);
+    union {
+        struct cmsghdr header;
+        char buffer[CMSG_SPACE(sizeof(int))];
+    } control = {.header = {.cmsg_len = CMSG_LEN(sizeof(int)),
+                            .cmsg_level = SOL_SOCKET,
+                            .cmsg_type = SCM_RIGHTS}};
+    struct msghdr message = {.msg_iov = connection->out, .msg_iovlen = 2};
+    if (descriptor >= 0) {
+        memcpy(CMSG_DATA(&control.header), &descriptor, sizeof descriptor);
+        message.msg_control = &control, message.msg_controllen = sizeof control.buffer;
+    }
+    while (!mesh_connection_is_idle(connection)) {
+        ssize_t sent = sendmsg(connection->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0)
             return errno == EAGAIN || errno == EINTR ? 0 : -1;
+        message.msg_control = NULL, message.msg_controllen = 0;
         for (struct iovec *out = connection->out; sent > 0; out++) {
             const size_t taken = (size_t)sent < out->iov_len ? (size_t)sent
                                                              : out->iov_len;
@@ -279,8 +324,13 @@ int tcp_connection_flush(tcp_connection_t *connection, bool more)
     return 1;
 }
 
-int tcp_connection_put(tcp_connection_t *connection, const tcp_frame_t *head,
-                       const void *body, bool more)
+int mesh_connection_flush(mesh_connection_t *connection)
+{
+    return out_send(connection, -1);
+}
+
+int mesh_connection_put(mesh_connection_t *connection, const mesh_frame_t *head,
+                        const void *body, int descriptor)
 {
     connection->out_head = *head;
     if (!connection->cipher) {
@@ -296,18 +346,18 @@ int tcp_connection_put(tcp_connection_t *connection, const tcp_frame_t *head,
                                             head->length ? head->length + CIPHER_MORE
                                                          : 0};
     }
-    return tcp_connection_flush(connection, more);
+    return out_send(connection, descriptor);
 }
 
 /* ---- frames in ---- */
 
-int tcp_connection_head(tcp_connection_t *connection)
+int mesh_connection_head(mesh_connection_t *connection)
 {
     if (connection->has_head)
         return 1;
-    int code = tcp_connection_read_raw(connection,
-                                       sizeof connection->head
-                                           + (connection->cipher ? CIPHER_MORE : 0));
+    int code = mesh_connection_read_raw(connection,
+                                        sizeof connection->head
+                                            + (connection->cipher ? CIPHER_MORE : 0));
     if (code <= 0)
         return code;
     if (!connection->cipher)
@@ -315,14 +365,14 @@ int tcp_connection_head(tcp_connection_t *connection)
     else if (!cipher_open(connection->cipher, &connection->head, connection->raw,
                           sizeof connection->head))
         return -1;
-    if (connection->head.length > TCP_SEGMENT)
+    if (connection->head.length > MESH_BODY)
         return -1;
     connection->has_head = true;
     connection->body_have = 0;
     return 1;
 }
 
-int tcp_connection_body(tcp_connection_t *connection, void *to)
+int mesh_connection_body(mesh_connection_t *connection, void *to)
 {
     const size_t length = connection->head.length,
                  wanted = length + (connection->cipher && length ? CIPHER_MORE : 0);
