@@ -176,6 +176,12 @@ void pl_pool_free(pl_pool_t *pool)
 
 /* ---- Loops ---- */
 
+int64_t pl_parallel_piece(int threads, int64_t n, int64_t grain)
+{
+    const int64_t grains = (n + grain - 1) / grain;
+    return (grains + threads - 1) / threads * grain;
+}
+
 void pl_parallel_for(pl_pool_t *pool, int threads, int64_t n, int64_t grain,
                      pl_parallel_body_t body, void *job)
 {

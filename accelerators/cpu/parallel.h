@@ -28,11 +28,7 @@ pl_pool_t *pl_pool_new(int threads, pl_error_t *err);
 void pl_pool_free(pl_pool_t *pool);
 
 /* Number of items in one piece of a loop over n items, a multiple of grain. */
-static inline int64_t pl_parallel_piece(int threads, int64_t n, int64_t grain)
-{
-    const int64_t grains = (n + grain - 1) / grain;
-    return (grains + threads - 1) / threads * grain;
-}
+int64_t pl_parallel_piece(int threads, int64_t n, int64_t grain);
 
 /* Runs the body over [0, n) in up to `threads` pieces at once, no more than the pool has
  * threads, and returns when all have ended.  Always call it on the same thread. */
