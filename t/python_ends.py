@@ -104,6 +104,18 @@ def runs_and_loops_that_are_dropped_end():
     del until
     ok("and one whose callback knows it", returns_to(before) and lives() is None)
 
+    class Source:
+        def __len__(self):
+            return len(x)
+
+        def __getitem__(self, k):
+            return x[k], y[k]
+    source = Source()
+    source.run = pl.Trainer(net, max_epochs=100000, **common).fit(source)
+    lives = weakref.ref(source)
+    del source
+    ok("and one whose data know it", returns_to(before) and lives() is None)
+
     class Drops(pl.Callback):
         mine = [None]
 

@@ -70,13 +70,13 @@ def _free_all() -> None:
         held.free()
 
 
-def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that C calls, which does not keep its object; without it the call does nothing and returns 0."""
+def weakly(method: Callable[..., Any], without: int = 0) -> Callable[..., Any]:
+    """A method that C calls, which does not keep its object; without it the call does nothing and returns a number."""
     reference = weakref.WeakMethod(method)
 
     def called(*arguments: Any) -> Any:
         target = reference()
-        return target(*arguments) if target else 0
+        return target(*arguments) if target else without
     return called
 
 

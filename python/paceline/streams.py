@@ -6,6 +6,7 @@ a batch or two is in memory, so a source may be larger than memory, or have no e
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import json
 import threading
@@ -18,12 +19,13 @@ import numpy as np
 
 from . import _interface as interface
 from .data import Data, Samples, array_of, compare_classes, compare_fields, row_of, value_of
+from .engine import weakly
 from .graph import DTYPES
 from .library import call, lib
 
 _read_t = CFUNCTYPE(c_int, c_void_p, POINTER(interface.pl_read_request_t), POINTER(c_void_p),
                     POINTER(interface.pl_error_t))
-_names: set = set()                                         # of the sources that are registered
+_functions: Dict[str, Any] = {}                             # by the names of the sources that are registered
 _lock = threading.Lock()
 _ORDERED = ("val_split", "folds", "stratify", "sampler", "shuffle_window")
 _NO_END = 1 << 31                                           # batches of an epoch whose end shows itself
@@ -77,6 +79,13 @@ class _Place:
         return self.ahead.popleft() if self.ahead else next(self._iterator)
 
 
+def _release(name: str, function: Any) -> None:
+    with _lock:
+        if _functions.get(name) is function:                # not yet, and no other source has the name
+            lib.pl_memory_data(name.encode(), None, None)
+            del _functions[name]
+
+
 class Streamed:
     """The samples of a source, read by a run: what Samples is for arrays."""
 
@@ -89,7 +98,7 @@ class Streamed:
         self.last: Dict[int, int] = {}                      # batches of an epoch whose end has shown itself
         self.left_out = 0                                   # samples behind them, fewer than a batch
         self._places: Dict[int, _Place] = {}                # by thread: each rank has its own
-        self._name: Optional[str] = None
+        self.release: Callable[[], None] = lambda: None     # gives back what register() has taken; once or more
         self._largest: Optional[int] = None                 # class
         self.count: Optional[int] = stream.samples
         if self.count is None and hasattr(source, "__len__"):
@@ -220,21 +229,15 @@ class Streamed:
         for k, (name, (dtype, shape)) in enumerate(self.description.items()):
             sizes = interface.pl_shape_t(len(shape), tuple(shape))
             table.field[k] = interface.pl_field_t(name.encode(), DTYPES[dtype], sizes)
-        self._function = _read_t(self._read)
-        table.read = ctypes.cast(self._function, c_void_p)
+        function = _read_t(weakly(self._read, interface.PL_EUSER))
+        table.read = ctypes.cast(function, c_void_p)
         with _lock:
-            self._name = next(name for name in (f"python-{digest:08x}-{k}" for k in itertools.count())
-                              if name not in _names)
-            _names.add(self._name)
-        call(lib.pl_memory_data, self._name.encode(), byref(table))
-        return {"name": "memory", "source": self._name}
-
-    def release(self) -> None:
-        with _lock:
-            if self._name:
-                lib.pl_memory_data(self._name.encode(), None, None)
-                _names.discard(self._name)
-                self._name = None
+            name = next(name for name in (f"python-{digest:08x}-{k}" for k in itertools.count())
+                        if name not in _functions)
+            _functions[name] = function
+        self.release = functools.partial(_release, name, function)      # the run's engine keeps it, and no source
+        call(lib.pl_memory_data, name.encode(), byref(table))
+        return {"name": "memory", "source": name}
 
     def write(self, folder: str, prefix: str) -> Dict[str, Any]:
         """The data set of a run file for ranks in other processes: files, written sample by sample."""
