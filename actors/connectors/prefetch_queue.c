@@ -1,4 +1,5 @@
-/* prefetch_queue.c - batches of one stage: reused, read ahead, handed out in order */
+/* prefetch_queue.c - the pool that batches come from and return to, and the queue of one
+ * stage: read ahead, handed out in order */
 #include "actors/connectors/data_loaders.h"
 
 #include <pthread.h>

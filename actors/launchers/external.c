@@ -74,7 +74,7 @@ static uint64_t rank_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
                               .local_rank = (uint32_t)x->environment.local_rank};
     if (rank->number)
         return pl_proxy_start(ranks, rank, life, err);
-    rank->stuck = "; its thread cannot be ended and its memory is kept";
+    rank->stuck_text = "; its thread cannot be ended and its memory is kept";
     return pl_spawn(ranks, &pl_worker, pl_as_rank(0), &start, life, &rank->worker, err);
 }
 

@@ -19,7 +19,7 @@ static uint64_t thread_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
     const pl_start_t start = {.options = "",
                               .ranks = (uint32_t)ranks->count,
                               .local_rank = (uint32_t)rank->number};
-    rank->stuck = "; its thread cannot be ended and its memory is kept";
+    rank->stuck_text = "; its thread cannot be ended and its memory is kept";
     return pl_spawn(ranks, &pl_worker, pl_as_rank(rank->number), &start, life,
                     &rank->worker, err);
 }

@@ -591,7 +591,7 @@ uint64_t pl_proxy_start(pl_ranks_t *ranks, pl_rank_t *rank, pl_how_t life,
 {
     char number[16];
     snprintf(number, sizeof number, "%d", rank->number);
-    rank->stuck = ranks->links->folder[0] ? "; its process is killed"
+    rank->stuck_text = ranks->links->folder[0] ? "; its process is killed"
                                           : "; it is disconnected";
     rank->can_end = true;
     const pl_start_t start = {.options = number, .context = &ranks->links->object};

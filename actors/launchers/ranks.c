@@ -395,7 +395,7 @@ static void rank_answered(void *self, const pl_answer_t *answer)
     case PL_ANSWER_LATE:
         pl_fail(&err, PL_ESTUCK,
                 "rank %d has given no sign of life for %g s (trainer.step_timeout)%s",
-                rank->number, ranks->silence_ms / 1e3, rank->stuck);
+                rank->number, ranks->silence_ms / 1e3, rank->stuck_text);
         snprintf(err.where, sizeof err.where, "rank %d", rank->number);
         if (!rank->can_end) {
             pl_abandon(ranks, rank->life);

@@ -22,7 +22,7 @@ typedef struct pl_rank {
     /* Set by the launcher that starts the rank, for a rank without a sign of life: the
      * end of the error text; and whether the worker ends the rank when its `run` is
      * cancelled  [it cannot be ended, and is abandoned]. */
-    const char *stuck;
+    const char *stuck_text;
     bool can_end;
     uint64_t life;                          /* ends when the rank has [0: not started] */
     bool answered;                          /* its `run` has ended */

@@ -1,6 +1,7 @@
-/* launch.c - paceline launch: the ranks of this node, as child processes
+/* launch.c - the command paceline launch: reads its options, prints the lines of ranks,
+ * passes signals on
  *
- * pl_launch_start() starts and ends them; this file reads the options and prints. */
+ * actors/launchers/launch.c and launch_host.c start, watch and end the ranks. */
 #include <event2/event.h>
 #include <signal.h>
 #include <stdio.h>

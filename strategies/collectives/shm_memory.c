@@ -1,4 +1,5 @@
-/* shm_memory.c - the memory that ranks of one machine share, and rings
+/* shm_memory.c - the memory that ranks of one machine share, and frames that wake ranks
+ * that sleep
  *
  * The memory has no name that could be left behind: its descriptors travel over the
  * mesh, in frames that also ring ranks that wait. epoll waits for them together with
