@@ -81,7 +81,11 @@ int shm_make_own(shm_t *s, pl_error_t *err);
 /* Unmaps the memory of all ranks but the own registered buffers. */
 void shm_release(shm_t *s);
 /* The registered buffer of a rank; NULL: it has none of this number. */
-void *shm_reach(const shm_t *s, int rank, uint64_t memory);
+static inline void *shm_reach(const shm_t *s, int rank, uint64_t memory)
+{
+    const shm_peer_t *peer = &s->peer[rank];
+    return memory < (uint64_t)peer->block_count ? peer->block[memory].data : NULL;
+}
 /* Maps the pages of a buffer that all ranks have registered. */
 void shm_touch(const shm_t *s, const pl_reg_buffer_t *buffer);
 int shm_send_memory(const shm_t *s, const pl_reg_buffer_t *buffer, int fd,

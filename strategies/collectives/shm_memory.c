@@ -79,12 +79,6 @@ static bool shm_met(void *user, int rank, int descriptor)
     return true;
 }
 
-void *shm_reach(const shm_t *s, int rank, uint64_t memory)
-{
-    const shm_peer_t *peer = &s->peer[rank];
-    return memory < (uint64_t)peer->block_count ? peer->block[memory].data : NULL;
-}
-
 /* A rank is ahead by one buffer at most, and its buffer must have the size of ours. */
 static void memory_take(shm_t *s, int rank, const mesh_frame_t *frame, int descriptor)
 {
@@ -135,8 +129,8 @@ void shm_ring(shm_t *s)
     const mesh_frame_t frame = {.kind = SHM_RING};
     for (int rank = 0; rank < s->size; rank++) {
         const shm_peer_t *peer = &s->peer[rank];
-        if (s->mesh.peer[rank].connection
-            && __atomic_load_n(&peer->control->asleep, __ATOMIC_SEQ_CST)
+        if (rank != s->rank && __atomic_load_n(&peer->control->asleep, __ATOMIC_SEQ_CST)
+            && s->mesh.peer[rank].connection
             && __atomic_exchange_n(&peer->control->asleep, 0, __ATOMIC_SEQ_CST)) {
             frame_send(s, rank, &frame, -1);
             s->spin.rang = pl_now();
