@@ -82,7 +82,9 @@ bool pl_recorded_init(pl_recorded_t *r, const char *name, bool required,
     if (!required && (!given || json_is_null(given)))
         return false;
     if (json_object_size(given) != 1) {
-        pl_recorded_fail(r, "%s takes an initialization, such as {\"normal\": [0.02]}",
+        pl_recorded_fail(r,
+                         "%s takes an initialization, such as {\"normal\": [0.02]}, "
+                         "which pl.normal(0.02) is in Python",
                          name);
         return false;
     }

@@ -24,8 +24,12 @@ void pl_recorded_fail(pl_recorded_t *r, const char *format, ...)
     va_start(args, format);
     pl_text_print(text, sizeof text, format, args);
     va_end(args);
-    pl_fail(&r->error, PL_EINVAL, "%s%s%s%s%s", r->at ? r->at : "", r->at ? ": " : "",
-            r->function ? r->function : "", r->function ? ": " : "", text);
+    const char *function = r->function ? r->function : "";
+    const size_t whole = strlen(function);
+    /* linear_with is linear with options, and in Python no name of its own */
+    const bool has_options = whole > 5 && !strcmp(function + whole - 5, "_with");
+    pl_fail(&r->error, PL_EINVAL, "%s%s%.*s%s%s", r->at ? r->at : "", r->at ? ": " : "",
+            (int)(has_options ? whole - 5 : whole), function, whole ? ": " : "", text);
 }
 
 bool pl_recorded_is_ready(const pl_recorded_t *r)
