@@ -134,6 +134,19 @@ def broken(errors):
     raise KeyError("mine")
 
 
+@pl.metric
+def array_alone(errors):
+    return errors
+
+
+def measured_by(metric):
+    def module(g):
+        h = g.linear("fc", g.input("x"), 1)
+        g.loss(g.mse(h, g.input("y")))
+        g.log("it", g.custom_metric(metric, [(g.flatten(h, 0), "gather")]))
+    return pl.module(module)
+
+
 @pl.module
 def measured(g):
     h = g.linear("fc", g.input("x"), 1)
@@ -160,6 +173,9 @@ def metrics_are_functions_of_states():
         g.log("no", g.custom_metric(broken, [(g.sum(g.input("x")), "sum")]))
     error = raised(lambda: pl.fit(pl.module(fails), (x, y), (x, y), max_epochs=1, **common), pl.Error)
     like("an error in one ends the run", str(error), "python_graph.py:", "broken", "KeyError", "mine")
+    wrong = raised(lambda: pl.fit(measured_by(array_alone), (x, y), (x, y), max_epochs=1, **common), pl.Error)
+    like("an array is no value of one, which is said at its function", str(wrong),
+         f"python_graph.py:{array_alone.function.__code__.co_firstlineno}: metric array-alone: TypeError")
     apart = raised(lambda: pl.fit(measured, (x, y), max_epochs=1, devices=2, launcher="spawn", **common), pl.Error)
     like("ranks of spawn have none of the program", str(apart), "median-of-hits", "spawn", "launcher=\"script\"")
     like("a function has to be a metric", str(in_graph(lambda g, _: raised(

@@ -4,6 +4,7 @@
 """
 import json
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,59 @@ def options_may_be_numbers_of_numpy():
     refused("also by fit()", ValueError, (x, y), "trainer.gradient_clip_val is nan", gradient_clip_val=float("nan"))
 
 
+def likely_slips_are_named():
+    refused("a list of fields", TypeError, [x, y], "a list has samples", "(x, y)")
+    refused("a path", TypeError, "points.csv", "pl.csv(path=")
+    like("one callback without a list", str(raised(lambda: pl.fit(net, (x, y), callbacks=pl.Callback(), **common), TypeError)),
+         "callbacks=[…]")
+    refused("an iterator does not tell its classes", pl.Error, zip(x, y), "pl.stream(iterator, classes=")
+    like("a function is named as in Python", str(raised(lambda: pl.fit(net(classes="two"), (x, y), **common), pl.Error)),
+         "python_inputs.py:", ": linear: units takes a whole number, not \"two\"")
+    for field in (("float", (2,)), ("float32", 2), (2,)):
+        like(f"the field {field}", str(raised(lambda: net.save(f"{folder}/no.json", {"x": field}, {"classes": 2}), TypeError)),
+             "the field x ", "float32")
+    result = pl.fit(net(classes=None), (x, [("a", "b")[each] for each in y]), **common)
+    ok("None is a number of the data, also where it is given", result.weights["fc2.weight"].shape[0] == 2)
+
+
+def warnings_stand_at_the_line_of_the_program():
+    result = pl.fit(net, (x, y), **common)
+    for use in (lambda: result.predict(x.astype(np.float64)),
+                lambda: pl.fit(net, (x.astype(np.float64), y), **common),
+                lambda: pl.fit(net(classes=2), zip(x, y), batch_size=64, **common)):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            use()
+        ok(f"{seen[0].message if seen else 'none'}"[:40], [Path(each.filename).name for each in seen] == ["python_inputs.py"])
+
+
+def what_comes_back_is_readable():
+    trainer = pl.Trainer(net, **common)
+    result = trainer.fit((x, y)).wait()
+    outputs = trainer.predict(x, result.run_dir).wait()
+    ok("a prediction shows its outputs", repr(outputs) == "<Result ok, outputs logits [200, 2]>")
+    with pl.Loop(net(classes=2), **{**common, "max_epochs": -1}) as loop:
+        answer = loop.train((x[:32], y[:32])).wait()
+        like("an answer shows its loss, and a batch has 32 samples unless batch_size says more", repr(answer),
+             f"<Answer at step 1: loss {answer.loss:.4g}>")
+        ok("or none", repr(loop.barrier().wait()).startswith("<Answer at step ") and "nan" not in repr(loop.barrier().wait()))
+        like("and not more", str(raised(lambda: loop.train((x, y)), pl.Error)), "1 to 32 samples")
+
+
+def requests_of_hooks_take_what_they_have():
+    class Enough(pl.Callback):
+        def on_train_epoch_end(self, event, request):
+            request.stop, request.reason = True, "good enough"
+
+    class Misspelt(pl.Callback):
+        def on_train_epoch_end(self, event, request):
+            request.stopp = True
+    result = pl.fit(net, (x, y), callbacks=[Enough()], **common)
+    ok("a reason is a text", result.status == "stopped" and result.reason.endswith("good enough"))
+    like("what there is not is an error", str(raised(lambda: pl.fit(net, (x, y), callbacks=[Misspelt()], **common),
+                                                     AttributeError)), "no stopp", "stop, ")
+
+
 def arrays_are_first_weights():
     first = {name: np.zeros_like(array) for name, array in pl.fit(net, (x, y), **common).weights.items()}
     options = {key: value for key, value in common.items() if key != "max_epochs"}
@@ -108,5 +162,9 @@ masked_values_are_not_trained_on()
 samples_have_values()
 texts_and_numbers_are_not_mixed()
 options_may_be_numbers_of_numpy()
+likely_slips_are_named()
+warnings_stand_at_the_line_of_the_program()
+what_comes_back_is_readable()
+requests_of_hooks_take_what_they_have()
 arrays_are_first_weights()
 finish()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
+import sys
 import threading
 import warnings
 import zlib
@@ -27,6 +29,14 @@ _CONVERTED = {"bool": "uint8", "int8": "int32", "int16": "int32", "uint16": "int
 
 class PacelineWarning(UserWarning):
     """Something was converted or left out."""
+
+
+def warn(text: str) -> None:
+    """Warns at the line of the program that called the package, at whatever depth."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and os.path.dirname(frame.f_code.co_filename) == os.path.dirname(__file__):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, PacelineWarning, stacklevel=level)
 
 
 def array_of(name: str, values: Any) -> np.ndarray:
@@ -51,8 +61,7 @@ def array_of(name: str, values: Any) -> np.ndarray:
         raise ValueError(f"{name} has no values: its shape is {list(values.shape)}, and each axis needs at least 1")
     kind = values.dtype.name
     if kind == "float64":
-        warnings.warn(f"{name} is float64 and is trained on as float32: convert it with {name}.astype(np.float32) to "
-                      "save the copy", PacelineWarning, stacklevel=4)
+        warn(f"{name} is float64 and is used as float32: convert it with {name}.astype(np.float32) to save the copy")
         values = values.astype(np.float32)
     elif kind in _CONVERTED:
         values = values.astype(_CONVERTED[kind])
@@ -241,10 +250,13 @@ def fields_of(data: Any) -> Dict[str, Any]:
     if hasattr(data, "dataset") and hasattr(data, "batch_size"):
         raise TypeError("pass the data set of a DataLoader, loader.dataset, and batch_size=…: the engine shuffles and "
                         "batches by itself")
+    if isinstance(data, list) and 2 <= len(data) <= 3 and all(isinstance(each, np.ndarray) and each.ndim for each in data):
+        if len({len(each) for each in data}) == 1 and len({each.shape for each in data}) > 1:
+            raise TypeError("data is a list of arrays, and a list has samples: pass the fields as a tuple, (x, y)")
     if hasattr(data, "__iter__") and not isinstance(data, (str, bytes)):
         return _stacked(data)
-    raise TypeError(f"data is {type(data).__name__}: pass (x, y), {{\"x\": …}}, a frame, a data set, or an iterator of "
-                    "samples")
+    raise TypeError(f"data is {type(data).__name__}: pass (x, y), {{\"x\": …}}, a frame, a data set, an iterator of "
+                    "samples, or a file as pl.csv(path=\"points.csv\")")
 
 
 def _stacked(samples: Iterable[Any]) -> Dict[str, np.ndarray]:

@@ -124,10 +124,12 @@ class CustomMetric:
             value[0] = float(self.function(*arrays))
             return 0
         except BaseException as raised:                     # it cannot pass through C
-            trace = raised.__traceback__
-            while trace and trace.tb_next:
+            code = getattr(inspect.unwrap(self.function), "__code__", None)
+            at = place_of(code.co_filename, code.co_firstlineno) if code else "no line"     # arguments, or the result
+            trace = raised.__traceback__.tb_next if raised.__traceback__ else None
+            while trace:
+                at = place_of(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
                 trace = trace.tb_next                       # to the line that raised it
-            at = place_of(trace.tb_frame.f_code.co_filename, trace.tb_lineno) if trace else ""
             err.contents.code = interface.PL_EUSER
             err.contents.text = f"{at}: metric {self.name}: {type(raised).__name__}: {raised}".encode()[:500]
             return interface.PL_EUSER
@@ -294,8 +296,15 @@ class Graph(interface.Functions):
         self.is_by_stage = False                            # the function has asked for the stage
         self._loss_at = ""                                  # the line that declared it
         table = (interface.pl_field_t * max(len(fields), 1))()
-        for k, (name, (dtype, shape)) in enumerate(fields.items()):
-            sizes = interface.pl_shape_t(len(shape), tuple(shape))
+        for k, (name, field) in enumerate(fields.items()):
+            try:
+                dtype, shape = field
+                sizes = interface.pl_shape_t(len(shape), tuple(shape))
+            except (TypeError, ValueError):
+                raise TypeError(f"the field {name} is {field!r}: write its type and the shape of a sample, "
+                                "(\"float32\", (28, 28)); a number has the shape ()") from None
+            if dtype not in DTYPES:
+                raise TypeError(f"the field {name} has the type {dtype!r}: it is one of {', '.join(DTYPES)}")
             table[k] = interface.pl_field_t(name.encode(), DTYPES[dtype], sizes)
         self._recorder = ctypes.c_void_p(call(lib.pl_recorder_new, table, len(fields), STAGES.index(stage)))
 
@@ -417,7 +426,8 @@ def _why_no_classes(fields: Fields) -> str:
         return f"y is {dtype}, and classes are whole numbers"
     if shape:
         return f"y has the shape {tuple(shape)} in each sample, and a class is one number"
-    return "y has numbers below 0, and classes are counted from 0, or the data do not say how many there are"
+    return "y has numbers below 0, and classes are counted from 0, or the data are an iterator that can be read once, " \
+           "which says how many there are with pl.stream(iterator, classes=10)"
 
 
 class Module:
@@ -430,6 +440,7 @@ class Module:
         functools.update_wrapper(self, function)
         self.function, self.options = function, options or {}
         self.parameters = list(inspect.signature(function).parameters.values())[1:]
+        self.defaults = {parameter.name: parameter.default for parameter in self.parameters}
 
     def __call__(self, **options: Any) -> "Module":
         known = [parameter.name for parameter in self.parameters]
@@ -443,8 +454,8 @@ class Module:
 
     def wants(self, name: str) -> bool:
         """Whether a parameter takes its value from the data."""
-        return any(parameter.name == name and name not in self.options and parameter.default in (parameter.empty, None)
-                   for parameter in self.parameters)
+        value = self.options.get(name, self.defaults.get(name, ""))
+        return value is None or value is inspect.Parameter.empty
 
     def record(self, fields: Fields, data_info: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:
         """The module as a run file has it: {"name": "graph", "calls": […]}.
@@ -458,7 +469,8 @@ class Module:
                 continue
             if data_info and parameter.name in data_info:
                 options[parameter.name] = data_info[parameter.name]
-            elif parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            elif parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD \
+                    and parameter.name not in options:
                 raise TypeError(f"{self.__name__}() needs a value for {parameter.name}, which the data do not have: "
                                 f"{self.__name__}({parameter.name}=…)")
         records = {}
@@ -468,7 +480,7 @@ class Module:
                 self.function(graph, **options)
                 records[stage] = graph.check()
             except Error as error:
-                if self.wants("classes") and "classes" not in options and "is missing" in str(error):
+                if self.wants("classes") and options.get("classes") is None and "is missing" in str(error):
                     raise Error(error.code, f"{error}: classes is None, because {_why_no_classes(fields)}: write "
                                             f"{self.__name__}(classes=10) for ten") from None
                 raise

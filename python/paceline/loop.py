@@ -64,6 +64,12 @@ class Answer:
         if self._error:
             self._loop.failed.append(self)
 
+    def __repr__(self) -> str:
+        if not self.is_done:
+            return "<Answer, not here yet: wait() for it, or await it>"
+        loss = f": loss {self.loss:.4g}" if self.loss == self.loss else ""      # not every call has one
+        return f"<Answer, failed: {self._error}>" if self._error else f"<Answer at step {self.global_step}{loss}>"
+
     def wait(self) -> "Answer":
         if not self.is_done:
             self._loop.engine.wait(lambda: self.is_done)
@@ -85,7 +91,7 @@ class Loop:
             for x, y in stream:
                 print(loop.train((x, y)).wait().loss)
 
-    Options are those of Trainer; batch_size is the maximum of a batch. At most `depth` calls are under way: a further
+    Options are those of Trainer; batch_size is the maximum of a batch [32]. At most `depth` calls are under way: a further
     one waits for the oldest. checkpoints: the loop has a folder for them. resume: continues from a checkpoint.
     """
 
@@ -127,6 +133,8 @@ class Loop:
             folder = tempfile.mkdtemp(prefix="paceline-")
             self.engine.keep(give_back=lambda: shutil.rmtree(folder, ignore_errors=True))
         run = self._trainer.run(samples, {}, folder)
+        if not run["data"]:                                 # the program has them, and here are none of their options
+            del run["data"]
         options = c_void_p(call(lib.pl_options_parse, options_text(run), b"run"))
         self.engine.keep(give_back=lambda: lib.pl_options_free(options))
         opened = Answer(self)

@@ -14,7 +14,6 @@ import shutil
 import sys
 import tempfile
 import threading
-import warnings
 import weakref
 from ctypes import CFUNCTYPE, POINTER, byref, c_int, c_int64, c_void_p
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any, Callable, Dict, Generator, List, Mapping, Optional, Sequ
 import numpy as np
 
 from . import _interface as interface
-from .data import Data, PacelineWarning, Samples, array_of, fields_of
+from .data import Data, Samples, array_of, fields_of, warn
 from .engine import Engine, weakly
 from .graph import Module, metrics_of_python
 from .interactive import ProgressLine, interrupts_stop, restarts_not
@@ -46,7 +45,7 @@ class Component(dict):
 
 
 def component(name: str, **options: Any) -> Component:
-    """A component by name: component("cosine", warmup=100). `paceline list` shows them all with their options."""
+    """A component by name: component("cosine", warmup_steps=100). `paceline list` shows them all with their options."""
     return Component(name=name, **options)
 
 
@@ -86,7 +85,11 @@ class Lent:
         return getattr(self._lent(), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._lent(), name, value)
+        struct = self._lent()
+        known = [field[0] for field in struct._fields_]
+        if name not in known:                               # ctypes would keep it, and the library never see it
+            raise AttributeError(f"there is no {name} to set: there are {', '.join(known)}")
+        setattr(struct, name, value.encode() if isinstance(value, str) else value)
 
 
 class Callback:
@@ -178,7 +181,9 @@ class Result:
     def __repr__(self) -> str:
         shown = ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items()
                           if isinstance(value, (int, float)))
-        return f"<Result {self.status}, {self.epoch} epochs, {self.global_step} steps: {shown}>"
+        outputs = ", ".join(f"{name} {list(view.shape)}" for name, view in self.outputs.items())
+        return f"<Result {self.status}, outputs {outputs}>" if outputs else \
+            f"<Result {self.status}, {self.epoch} epochs, {self.global_step} steps: {shown}>"
 
     def _data_info(self) -> Dict[str, Any]:
         """What the library's data set wrote of itself beside the weights; nothing without a folder."""
@@ -320,9 +325,8 @@ class Run:
         if self._error:
             raise self._error
         for left_out in (each.left_out for each in self._samples if each.left_out):
-            warnings.warn(f"the last {left_out} samples of the iterator, fewer than a step has, were left out: choose "
-                          "batch_size so that it divides them, or pass pl.stream(iterator, samples=…)", PacelineWarning,
-                          stacklevel=4)
+            warn(f"the last {left_out} samples of the iterator, fewer than a step has, were left out: choose batch_size "
+                 "so that it divides them, or pass pl.stream(iterator, samples=…)")
             self._samples = []                              # it is said once
         if not self._result:
             raise Error("PL_ESTATE", "the run has no result: an exception ended it while the program waited for it")
@@ -371,6 +375,8 @@ class Trainer:
         if callable(module) and not isinstance(module, Module):
             raise TypeError(f"{getattr(module, '__name__', module)} is no module: write @pl.module above the function "
                             "that describes the graph")
+        if isinstance(callbacks, (Callback, Mapping)):
+            raise TypeError("callbacks is a list: callbacks=[…], also of one")
         for each in callbacks:
             if isinstance(each, type):
                 raise TypeError(f"{each.__name__} is a class: pass an object of it, callbacks=[{each.__name__}()]")
