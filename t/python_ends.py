@@ -195,6 +195,17 @@ def several_threads_share_a_run_a_loop_and_a_model():
     run.wait()
     like("a function that the run calls cannot wait for it", str(errors[:1]), "cannot wait for that run", "stop()")
 
+    class Waits(pl.Callback):
+        def on_train_epoch_end(self, event, request):
+            is_held.wait()
+            errors.append(raised(held[0].wait, pl.Error))
+
+    errors.clear()
+    held, is_held = [], threading.Event()
+    held.append(start(max_epochs=1, callbacks=[Waits()]))
+    is_held.set()
+    like("nor can a hook, which the run waits for", f"{held[0].wait().status} {errors[0]}", "ok ", "cannot wait for that run")
+
     async def both():
         run = start(max_epochs=20)
         thread = threading.Thread(target=run.wait)

@@ -99,6 +99,9 @@ def likely_slips_are_named():
     refused("a path", TypeError, "points.csv", "pl.csv(path=")
     like("one callback without a list", str(raised(lambda: pl.fit(net, (x, y), callbacks=pl.Callback(), **common), TypeError)),
          "callbacks=[…]")
+    refused("inputs and targets apart", ValueError, x, "data=(x, y)", val=y)
+    refused("progress that is no function", TypeError, (x, y), "progress is 'yes'", progress="yes")
+    like("an option without its name", str(raised(lambda: pl.csv("points.csv"), TypeError)), "csv()", "help(pl.csv)")
     refused("an iterator does not tell its classes", pl.Error, zip(x, y), "pl.stream(iterator, classes=")
     like("a function is named as in Python", str(raised(lambda: pl.fit(net(classes="two"), (x, y), **common), pl.Error)),
          "python_inputs.py:", ": linear: units takes a whole number, not \"two\"")

@@ -63,9 +63,12 @@ def __getattr__(name: str) -> Callable[..., Component]:
         if not address:
             continue
 
-        def make(**options: Any) -> Component:
-            return component(name, **options)
         table = pl_component_t.from_address(address)
+
+        def make(*values: Any, **options: Any) -> Component:
+            if values:
+                raise TypeError(f"{name}() takes its options by name: help(pl.{name}) shows them")
+            return component(name, **options)
         make.__name__ = make.__qualname__ = name
         make.__doc__ = f"The {role.decode()} {name}: {(table.help or b'').decode()}.\n\n{_options_of(table)}"
         return make

@@ -79,6 +79,9 @@ def compare_fields(mine: Mapping[str, Any], others: Mapping[str, Any]) -> None:
     for name, (dtype, shape) in others.items():
         if name not in mine:
             raise ValueError(f"val has no {name}, and in data it is {dtype} {list(shape)}")
+        if mine[name] != (dtype, shape) and list(mine) == list(others) == ["x"]:
+            raise ValueError(f"val: x is {mine[name][0]} {list(mine[name][1])}, and in data it is {dtype} {list(shape)}: "
+                             "pass targets with their inputs, data=(x, y)")
         if mine[name] != (dtype, shape):
             raise ValueError(f"val: {name} is {mine[name][0]} {list(mine[name][1])}, and in data it is {dtype} {list(shape)}")
 

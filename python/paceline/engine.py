@@ -14,7 +14,7 @@ import threading
 import weakref
 from contextlib import contextmanager
 from ctypes import c_void_p
-from typing import Any, Callable, Generator, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable, Generator, Iterator, List, Optional, Sequence, Set, Tuple
 
 from .library import Error, call, lib
 
@@ -83,8 +83,9 @@ def weakly(method: Callable[..., Any], without: int = 0) -> Callable[..., Any]:
 class Engine:
     """An engine whose notifications are delivered on the threads that wait for them, one at a time."""
 
-    def __init__(self) -> None:
-        self._held = _Held()
+    def __init__(self, hooks: Sequence[Any] = ()) -> None:
+        """hooks: callbacks, whose methods the engine waits for."""
+        self._held, self._hooks = _Held(), hooks
         self._waiting: List[Tuple["asyncio.AbstractEventLoop", "asyncio.Future[None]"]] = []
         self._turn, self._news = threading.Lock(), threading.Condition()
         self._notified: Optional[int] = None                # thread on which a notification is
@@ -136,7 +137,7 @@ class Engine:
 
         Of several threads that wait one reads the descriptor, for all of them.
         """
-        if self._notified == threading.get_ident():
+        if threading.get_ident() in (self._notified, *(hook._hook_thread for hook in self._hooks)):
             raise Error("PL_ESTATE", "a function that a run calls cannot wait for that run: call stop(), and return")
         while not is_done():
             try:

@@ -105,7 +105,7 @@ class Loop:
         self._pending: Dict[int, Answer] = {}               # by number
         self.failed: List[Answer] = []                      # whose errors the program has not taken
         self._function = _on_loop_t(weakly(self._take))
-        self.engine = Engine()
+        self.engine = Engine(self._trainer.callbacks)
         self.engine.keep(self._function)
 
     def __enter__(self) -> "Loop":

@@ -103,6 +103,7 @@ class Callback:
     requests, every_n_steps = 0, 1
     raised: Optional[BaseException] = None
     name: Optional[str] = None
+    _hook_thread: Optional[int] = None                      # which runs a method of it
 
     def register(self) -> str:
         self.raised = None
@@ -133,9 +134,11 @@ class Callback:
             event.values = json.loads(event.metrics or b"{}")
             lent = Lent(event), Lent(request, log=lambda name, value: call(lib.pl_callback_log, byref(request),
                                                                            name.encode(), value))
+            self._hook_thread = threading.get_ident()
             try:
                 getattr(self, interface.HOOKS[point])(*lent)
             finally:
+                self._hook_thread = None
                 for each in lent:
                     vars(each).clear()
             return 0
@@ -254,7 +257,7 @@ class Run:
         self._samples, self._endings = list(samples), endings
         self.history: List[Dict[str, Any]] = []
         on_done, on_progress = _on_done_t(weakly(self._on_done)), _on_progress_t(weakly(self._on_progress))
-        self._engine = Engine()
+        self._engine = Engine(trainer.callbacks)
         for each in self._samples:
             self._engine.keep(give_back=each.release)
         if folder:
@@ -372,6 +375,8 @@ class Trainer:
                  averaging: Any = None, callbacks: Sequence[Any] = (),
                  loggers: Optional[Sequence[Any]] = None, progress: Any = None, weights: Any = None,
                  **options: Any) -> None:
+        if not (progress is None or isinstance(progress, bool) or callable(progress)):
+            raise TypeError(f"progress is {progress!r}: it is True, False, or a function that takes a dict")
         if callable(module) and not isinstance(module, Module):
             raise TypeError(f"{getattr(module, '__name__', module)} is no module: write @pl.module above the function "
                             "that describes the graph")
