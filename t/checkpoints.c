@@ -677,6 +677,10 @@ static void options_missing_in_a_checkpoint_have_their_defaults(void)
 static void what_changes_no_result_is_not_compared(void)
 {
     pl_error_t err = {0};
+    is_int(agree("{\"data\": {\"target\": \"auto\"}}", "{}", false, &err), PL_OK,
+           "a checkpoint from when \"auto\" was the default");
+    is_int(agree("{\"data\": {\"target\": \"value\"}}", "{}", false, &err), PL_EINVAL,
+           "another target is another run");
     is_int(agree("{\"module\": {\"init_from\": \"first.safetensors\"}}",
                  "{\"module\": {\"init_from\": \"gone\", \"init_strict\": false}}", true,
                  &err),

@@ -216,6 +216,14 @@ static void module_forget_places(json_t *module)
         places_forget(json_object_get(module, "calls"));
 }
 
+/* "auto" and "" are the same target of a table: the word was the default once. */
+static void target_unify(json_t *data)
+{
+    const char *target = json_string_value(json_object_get(data, "target"));
+    if (target && !strcmp(target, "auto"))
+        json_object_set_new(data, "target", json_string(""));
+}
+
 /* The keys without those that depend on the number of ranks. */
 static json_t *keys_of_any_ranks(const json_t *run, bool same_batch)
 {
@@ -277,6 +285,8 @@ int pl_resume_check(const json_t *then, const json_t *now, bool by_content,
     int code = a && b ? PL_OK : PL_ENOMEM;
     if (!code && by_content && (run_forget_names(a) || run_forget_names(b)))
         code = pl_no_memory(err);
+    target_unify(json_object_get(a, "data"));
+    target_unify(json_object_get(b, "data"));
     module_forget_places(json_object_get(a, "module"));
     module_forget_places(json_object_get(b, "module"));
     if (!code)
