@@ -23,6 +23,16 @@
 
 #define ROW_PIECE 2048
 
+/* Adds a value that depends on i to total, for i in [0, n). */
+#define ROW_ADD(total, value) \
+    for (int64_t k = 0; k < n; k += ROW_PIECE) { \
+        const int64_t end = k + ROW_PIECE < n ? k + ROW_PIECE : n; \
+        float sum = 0.0f; \
+        _Pragma("omp simd reduction(+ : sum)") for (int64_t i = k; i < end; i++) \
+            sum += value; \
+        (total) += (double)sum; \
+    }
+
 PL_INLINE float row_max(const float *x, int64_t n)
 {
     float max = -INFINITY;
@@ -36,14 +46,7 @@ PL_INLINE float row_max(const float *x, int64_t n)
 PL_INLINE double row_sum(const float *x, float shift, int64_t n)
 {
     double total = 0.0;
-    for (int64_t k = 0; k < n; k += ROW_PIECE) {
-        const int64_t end = k + ROW_PIECE < n ? k + ROW_PIECE : n;
-        float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = k; i < end; i++)
-            sum += x[i] - shift;
-        total += (double)sum;
-    }
+    ROW_ADD(total, x[i] - shift)
     return total;
 }
 
@@ -51,28 +54,14 @@ PL_INLINE double row_sum(const float *x, float shift, int64_t n)
 PL_INLINE double row_squares(const float *x, float shift, int64_t n)
 {
     double total = 0.0;
-    for (int64_t k = 0; k < n; k += ROW_PIECE) {
-        const int64_t end = k + ROW_PIECE < n ? k + ROW_PIECE : n;
-        float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = k; i < end; i++)
-            sum += (x[i] - shift) * (x[i] - shift);
-        total += (double)sum;
-    }
+    ROW_ADD(total, (x[i] - shift) * (x[i] - shift))
     return total;
 }
 
 PL_INLINE double row_dot(const float *a, const float *b, int64_t n)
 {
     double total = 0.0;
-    for (int64_t k = 0; k < n; k += ROW_PIECE) {
-        const int64_t end = k + ROW_PIECE < n ? k + ROW_PIECE : n;
-        float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = k; i < end; i++)
-            sum += a[i] * b[i];
-        total += (double)sum;
-    }
+    ROW_ADD(total, a[i] * b[i])
     return total;
 }
 

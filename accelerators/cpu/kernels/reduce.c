@@ -164,14 +164,7 @@ typedef struct wide_sums {
 static float exp_sum(const float *x, float shift, int64_t n)
 {
     double total = 0.0;
-    for (int64_t k = 0; k < n; k += ROW_PIECE) {
-        const int64_t end = k + ROW_PIECE < n ? k + ROW_PIECE : n;
-        float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = k; i < end; i++)
-            sum += pl_expf(x[i] - shift);
-        total += (double)sum;
-    }
+    ROW_ADD(total, pl_expf(x[i] - shift))
     return (float)total;
 }
 
