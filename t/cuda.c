@@ -406,6 +406,11 @@ static void a_launch_that_fails_is_reported_by_the_kernels_name(void)
         err = fails(fault, "cuda", "\"max_epochs\": 3");
         like(err->text, "launching kernel .*CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
              "or of a recording");
+        snprintf(fault, sizeof fault, "launch=%d:719", k);
+        err = fails(fault, "cuda", "\"max_epochs\": 3");
+        like(err->text, "CUDA_ERROR_LAUNCH_FAILED.; this process cannot use the card",
+             "which may lose the card");
+        is_int(*left, 0, "and then the recording ends, too, and nothing is left");
     }
     ok(trains(), "the next run trains");
 }

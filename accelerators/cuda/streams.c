@@ -68,29 +68,30 @@ int cuda_record_begin(void *self, pl_stream_t stream, pl_error_t *err)
                       "beginning a recording");
 }
 
+/* Also on a card that is lost: a thread that records may not free memory. */
 int cuda_record_end(void *self, pl_stream_t stream, pl_recording_t **recording,
                     pl_error_t *err)
 {
     cuda_t *cuda = self;
     CUgraph graph = NULL;
-    const int code = cuda_enter(cuda, err);
-    if (code != PL_OK)
-        return code;
-    cu_result_t result = cuda->call->capture_end(cuda->stream[stream], &graph);
-    if (result != CU_OK)
-        return cuda_check(cuda, err, result, "ending a recording");
-    pl_recording_t *fresh = pl_alloc(sizeof *fresh);
-    if (fresh)
-        result = cuda->call->graph_ready(&fresh->ready, graph, 0);
-    cuda->call->graph_free(graph);
-    if (!fresh)
-        return pl_no_memory(err);
-    if (result == CU_OK) {
+    cuda->call->context_use(cuda->context);
+    const cu_result_t ended = cuda->call->capture_end(cuda->stream[stream], &graph);
+    int code = cuda_enter(cuda, err);
+    if (code == PL_OK)
+        code = cuda_check(cuda, err, ended, "ending a recording");
+    pl_recording_t *fresh = code == PL_OK ? pl_alloc(sizeof *fresh) : NULL;
+    if (code == PL_OK)
+        code = fresh ? cuda_check(cuda, err,
+                                  cuda->call->graph_ready(&fresh->ready, graph, 0),
+                                  "making a recording ready")
+                     : pl_no_memory(err);
+    if (graph)
+        cuda->call->graph_free(graph);
+    if (code == PL_OK)
         *recording = fresh;
-        return PL_OK;
-    }
-    pl_free(fresh);
-    return cuda_check(cuda, err, result, "making a recording ready");
+    else
+        pl_free(fresh);
+    return code;
 }
 
 int cuda_recording_run(void *self, pl_stream_t stream, pl_recording_t *recording,

@@ -439,12 +439,13 @@ API cu_result_t cuStreamBeginCapture_v2(CUstream stream, cu_choice_t mode)
     return CU_OK;
 }
 
+/* A recording ends also on a card that is lost, which then is the error. */
 API cu_result_t cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
-    const cu_result_t result = stand_in_enter_with(stream, A_STREAM, NULL);
-    if (result != CU_OK || !stream->capturing)
-        return result != CU_OK ? result : CU_INVALID_VALUE;
-    const cu_result_t fault = stand_in_fault(__func__);
+    *graph = NULL;
+    if (!stream || stream->thing.kind != A_STREAM || !stream->capturing)
+        return CU_INVALID_VALUE;
+    const cu_result_t fault = stand_in_enter_with(stream, A_STREAM, __func__);
     stream->is_invalid |= fault != CU_OK;
     stand_in_captures(stream, false);
     *graph = stream->is_invalid ? NULL : (CUgraph)stream->capturing;
