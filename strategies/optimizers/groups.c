@@ -1,13 +1,15 @@
-/* groups.c - an optimizer as a run describes it: one struct of options for each group
- * of parameters
+/* groups.c - the options of an optimizer: one struct for each group of parameters, what
+ * schedules set in them, and the scalars that a step takes from them
  *
  * A group has the optimizer's options, with some of its own instead. If only matrices
  * decay, each group without a weight decay of its own has a second struct without
  * decay. */
+#include <assert.h>
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
 
+#include "accelerators/accelerator.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
@@ -17,6 +19,10 @@
 #include "base/pattern.h"
 #include "base/run_defaults.h"
 #include "strategies/optimizers/optimizer.h"
+
+_Static_assert(PL_SCALAR_GROUPS + (PL_GROUPS_MAX + 1) * PL_GROUP_SCALARS
+                   <= PL_STEP_SCALARS,
+               "there are scalars for all");
 
 typedef struct pl_optimizer_memory {
     pl_optimizer_options_t options;
@@ -126,6 +132,46 @@ void pl_optimizer_free(pl_optimizer_t *optimizer)
     pl_free(optimizer);
 }
 
+/* ---- Options of a group ---- */
+
+static const void *self_of(const pl_optimizer_t *optimizer, int group)
+{
+    return group < optimizer->group_count ? optimizer->group[group].self
+                                          : optimizer->self;
+}
+
+double pl_optimizer_lr(const pl_optimizer_t *optimizer, int group)
+{
+    const pl_option_t *lr = optimizer->ops->options;
+    assert(lr && lr->type == PL_OPTION_FLOAT && !strcmp(lr->name, "lr"));
+    return *(const double *)((const char *)self_of(optimizer, group) + lr->offset);
+}
+
+int pl_optimizer_slots(const pl_optimizer_t *optimizer)
+{
+    int max = 0;
+    for (int k = 0; k <= optimizer->group_count; k++) {
+        int slots = optimizer->ops->slots(self_of(optimizer, k));
+        max = slots > max ? slots : max;
+    }
+    return max;
+}
+
+static double *option_of(const pl_optimizer_t *optimizer, pl_stepped_kind_t kind,
+                         int group)
+{
+    return (double *)((char *)self_of(optimizer, group)
+                      + optimizer->stepped[kind].option->offset);
+}
+
+double pl_optimizer_stepped(const pl_optimizer_t *optimizer, pl_stepped_kind_t kind,
+                            const pl_scheduled_t *scheduled, int group)
+{
+    return optimizer->stepped[kind].is_factor
+               ? *option_of(optimizer, kind, group) * scheduled->factor[kind]
+               : scheduled->momentum;
+}
+
 /* ---- What schedules set ---- */
 
 /* The option that a schedule multiplies: not 0 in all groups. */
@@ -213,6 +259,35 @@ int pl_optimizer_schedule(pl_optimizer_t *optimizer, const pl_scheduled_t *sched
         code = factor_set(optimizer, k, scheduled, &why);
     optimizer->scheduled = *scheduled;
     return code == PL_OK ? PL_OK : pl_fail(err, code, "%s", why.text);
+}
+
+/* ---- The scalars of a step ---- */
+
+void pl_optimizer_scalars(const pl_optimizer_t *optimizer, double factor, uint64_t step,
+                          double *scalar)
+{
+    for (int k = 0; k <= optimizer->group_count; k++) {
+        double *own = scalar + PL_SCALAR_GROUPS + k * PL_GROUP_SCALARS,
+               value[PL_STEPPED] = {0}, kept[PL_STEPPED];
+        own[PL_SCALAR_RATE] = pl_optimizer_lr(optimizer, k) * factor;
+        /* scalars() finds this step's values in the options. */
+        for (pl_stepped_kind_t i = 0; i < PL_STEPPED; i++)
+            if (optimizer->stepped[i].option) {
+                value[i] = pl_optimizer_stepped(optimizer, i, &optimizer->scheduled, k);
+                kept[i] = *option_of(optimizer, i, k);
+                *option_of(optimizer, i, k) = value[i];
+            }
+        if (optimizer->ops->scalars)
+            optimizer->ops->scalars(self_of(optimizer, k), step, own + PL_SCALAR_OWN);
+        for (pl_stepped_kind_t i = 0; i < PL_STEPPED; i++)
+            if (optimizer->stepped[i].option)
+                *option_of(optimizer, i, k) = kept[i];
+        if (optimizer->stepped[PL_STEPPED_MOMENTUM].option) {
+            own[PL_SCALAR_MOMENTUM] = value[PL_STEPPED_MOMENTUM];
+            own[PL_SCALAR_REST] = 1 - value[PL_STEPPED_MOMENTUM];
+        }
+        own[PL_SCALAR_DECAY] = value[PL_STEPPED_DECAY];
+    }
 }
 
 /* ---- Whose a parameter is ---- */

@@ -6,7 +6,6 @@
  * their gradient is zero. */
 #include "strategies/optimizers/optimizer.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,10 +13,6 @@
 #include "tensor/graph.h"
 #include "tensor/operators.h"
 #include "tensor/precision.h"
-
-_Static_assert(PL_SCALAR_GROUPS + (PL_GROUPS_MAX + 1) * PL_GROUP_SCALARS
-                   <= PL_STEP_SCALARS,
-               "there are scalars for all");
 
 const pl_registration_t pl_optimizer_components[] = {
     {"optimizer", &pl_adafactor_optimizer},
@@ -49,71 +44,6 @@ const pl_registration_t pl_optimizer_components[] = {
     {"scheduler", &pl_warmup_stable_decay_scheduler},
     PL_REGISTRATIONS_END,
 };
-
-static const void *self_of(const pl_optimizer_t *optimizer, int group)
-{
-    return group < optimizer->group_count ? optimizer->group[group].self
-                                          : optimizer->self;
-}
-
-double pl_optimizer_lr(const pl_optimizer_t *optimizer, int group)
-{
-    const pl_option_t *lr = optimizer->ops->options;
-    assert(lr && lr->type == PL_OPTION_FLOAT && !strcmp(lr->name, "lr"));
-    return *(const double *)((const char *)self_of(optimizer, group) + lr->offset);
-}
-
-int pl_optimizer_slots(const pl_optimizer_t *optimizer)
-{
-    int max = 0;
-    for (int k = 0; k <= optimizer->group_count; k++) {
-        int slots = optimizer->ops->slots(self_of(optimizer, k));
-        max = slots > max ? slots : max;
-    }
-    return max;
-}
-
-static double *option_of(const pl_optimizer_t *optimizer, pl_stepped_kind_t kind,
-                         int group)
-{
-    return (double *)((char *)self_of(optimizer, group)
-                      + optimizer->stepped[kind].option->offset);
-}
-
-double pl_optimizer_stepped(const pl_optimizer_t *optimizer, pl_stepped_kind_t kind,
-                            const pl_scheduled_t *scheduled, int group)
-{
-    return optimizer->stepped[kind].is_factor
-               ? *option_of(optimizer, kind, group) * scheduled->factor[kind]
-               : scheduled->momentum;
-}
-
-void pl_optimizer_scalars(const pl_optimizer_t *optimizer, double factor, uint64_t step,
-                          double *scalar)
-{
-    for (int k = 0; k <= optimizer->group_count; k++) {
-        double *own = scalar + PL_SCALAR_GROUPS + k * PL_GROUP_SCALARS,
-               value[PL_STEPPED] = {0}, kept[PL_STEPPED];
-        own[PL_SCALAR_RATE] = pl_optimizer_lr(optimizer, k) * factor;
-        /* scalars() finds this step's values in the options. */
-        for (pl_stepped_kind_t i = 0; i < PL_STEPPED; i++)
-            if (optimizer->stepped[i].option) {
-                value[i] = pl_optimizer_stepped(optimizer, i, &optimizer->scheduled, k);
-                kept[i] = *option_of(optimizer, i, k);
-                *option_of(optimizer, i, k) = value[i];
-            }
-        if (optimizer->ops->scalars)
-            optimizer->ops->scalars(self_of(optimizer, k), step, own + PL_SCALAR_OWN);
-        for (pl_stepped_kind_t i = 0; i < PL_STEPPED; i++)
-            if (optimizer->stepped[i].option)
-                *option_of(optimizer, i, k) = kept[i];
-        if (optimizer->stepped[PL_STEPPED_MOMENTUM].option) {
-            own[PL_SCALAR_MOMENTUM] = value[PL_STEPPED_MOMENTUM];
-            own[PL_SCALAR_REST] = 1 - value[PL_STEPPED_MOMENTUM];
-        }
-        own[PL_SCALAR_DECAY] = value[PL_STEPPED_DECAY];
-    }
-}
 
 pl_node_t pl_times_momentum(pl_graph_t *g, const pl_update_t *u, pl_node_t x,
                             double option)

@@ -55,7 +55,7 @@ int pl_replica_made_all(pl_replica_calls_t *calls, int code, const pl_error_t *e
  * strategy's call. */
 bool pl_replica_all_ended(pl_replica_calls_t *calls, const pl_answer_t *answer);
 
-/* ---- Plans: replica/plans.c ---- */
+/* ---- Plans: replica/plans.c; those of a step are found by replica/step.c ---- */
 
 /* The plan with stage, objective, size and accumulation of a batch plan, or NULL with
  * an error. */

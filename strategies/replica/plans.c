@@ -18,41 +18,6 @@
 #include "tensor/operators.h"
 #include "tensor/precision.h"
 
-/* ---- look-up ---- */
-
-const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r,
-                                         const pl_replica_plan_t *like, pl_error_t *err)
-{
-    for (int k = 0; k < r->plan_count; k++) {
-        const pl_replica_plan_t *p = &r->plan[k];
-        if (p->kind == PL_PLAN_BATCH && p->stage == like->stage
-            && p->objective == like->objective && p->size.count == like->size.count
-            && p->size.length == like->size.length && p->accumulate == like->accumulate)
-            return p;
-    }
-    pl_fail(err, PL_EINVAL, "no plan for a batch of %lld samples of length %lld",
-            (long long)like->size.count, (long long)like->size.length);
-    return NULL;
-}
-
-const pl_replica_plan_t *pl_replica_plan_of(const pl_replica_t *r, pl_plan_kind_t kind,
-                                            int objective)
-{
-    for (int k = 0; k < r->plan_count; k++)
-        if (r->plan[k].kind == kind && r->plan[k].objective == objective)
-            return &r->plan[k];
-    return NULL;
-}
-
-size_t pl_replica_metrics(const pl_replica_plan_t *plan)
-{
-    size_t numbers = 0;
-    for (int k = 0; k < plan->fetch_count; k++)
-        if (plan->fetch[k].kind == PL_FETCH_METRIC)
-            numbers += (size_t)plan->fetch[k].sums;
-    return numbers;
-}
-
 /* ---- of batches ---- */
 
 static int plan_copy_fetches(pl_replica_plan_t *plan, const pl_graph_t *g,

@@ -1,106 +1,13 @@
-/* schedule.c - learning rate, momentum and weight decay of a replica's steps, the state
- * of its schedules, and the share of its weights in their average */
-#include <math.h>
+/* schedule.c - the schedules of a replica: metrics that they monitor, rates that are set
+ * in the middle of a run, and their state in checkpoints; step.c asks them for a step's
+ * values */
 #include <string.h>
 
 #include "base/error.h"
 #include "base/json_text.h"
-#include "base/log.h"
 #include "base/run.h"
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/replica/internal.h"
-
-enum { LOOKS_MAX = 1 << 20 };                               /* steps; a few ms */
-
-static pl_moment_t moment_of(const pl_train_batch_t *msg)
-{
-    return (pl_moment_t){.step = msg->global_step - 1,
-                         .total_steps = msg->total_steps,
-                         .epoch = msg->epoch,
-                         .total_epochs = msg->total_epochs,
-                         .epoch_steps = msg->epoch_steps,
-                         .epoch_ends = msg->epoch_ends};
-}
-
-/* The learning rate of an objective as a share of the optimizer's. */
-static double rate_factor(const pl_replica_t *r, int objective,
-                          const pl_train_batch_t *msg)
-{
-    const pl_instance_t *component = &r->objective[objective].schedule[PL_SCHEDULE_RATE];
-    const pl_scheduler_ops_t *scheduler = component->ops;
-    const pl_averaging_ops_t *averaging = r->averaging.ops;
-    const pl_moment_t when = moment_of(msg);
-    pl_moment_t start = when;
-    const pl_optimizer_t *optimizer = r->objective[objective].optimizer;
-    double lr = pl_optimizer_lr(optimizer, optimizer->group_count), at = lr;
-    const double way = averaging && averaging->anneal && lr > 0
-                           ? averaging->anneal(r->averaging.self, &when, &start, &at)
-                           : 0;
-    const double scheduled = scheduler->factor(component->self, &start);
-    return msg->lr_factor
-           * (way > 0 ? scheduled + (at / lr - scheduled) * way : scheduled);
-}
-
-pl_scheduled_t pl_replica_scheduled(pl_replica_t *r, int objective,
-                                    const pl_train_batch_t *msg)
-{
-    pl_replica_objective_t *o = &r->objective[objective];
-    pl_replica_rate_t *rate = &o->rate;
-    const pl_moment_t when = moment_of(msg);
-    const pl_instance_t *of = o->schedule;
-    const pl_scheduler_ops_t *scheduler = of[PL_SCHEDULE_RATE].ops;
-    const double scheduled = rate_factor(r, objective, msg),
-                 factor = rate->aim
-                          / (scheduled
-                             * pl_optimizer_lr(o->optimizer, o->optimizer->group_count));
-    if (rate->aims && msg->global_step % (uint64_t)o->every == 0 && isfinite(factor)) {
-        rate->aims = false;
-        rate->factor = factor;
-    }
-    pl_scheduled_t all = {.lr = scheduled * rate->factor,
-                          .momentum = scheduler->momentum
-                                          ? scheduler->momentum(of->self, &when)
-                                          : NAN};
-    for (int k = 0; k < PL_STEPPED; k++) {
-        const pl_instance_t *component = &of[PL_SCHEDULE_MOMENTUM + k];
-        const pl_scheduler_ops_t *ops = component->ops;
-        all.factor[k] = ops ? ops->factor(component->self, &when) : NAN;
-    }
-    return all;
-}
-
-void pl_replica_check_average(const pl_replica_t *r, const pl_train_batch_t *msg)
-{
-    const pl_averaging_ops_t *averaging = r->averaging.ops;
-    const uint64_t total = msg->total_steps;
-    double share = 0;
-    if (!averaging || !total || !msg->epoch_steps)
-        return;
-    /* Whether the run will end with a mean of several states of the weights: searches
-     * from its end back to the step where the average is the weights of one step. */
-    for (uint64_t k = 1; share == 0 && k <= total && k <= LOOKS_MAX; k++) {
-        pl_moment_t when = moment_of(msg);                 /* as the loops will give it */
-        when.step = total - k;
-        when.epoch = when.step / msg->epoch_steps;
-        when.epoch_ends = (when.step + 1) % msg->epoch_steps == 0;
-        share = averaging->share(r->averaging.self, &when);
-    }
-    if (share >= 1)
-        pl_log_line(
-            PL_LOG_WARNING, pl_actor_rank((void *)r), pl_actor_name((void *)r),
-            "\"averaging\": \"%s\" would average fewer than two states of the weights in "
-            "a run of %llu epoch%s, %llu step%s: let it begin sooner, or train longer",
-            averaging->name, (unsigned long long)msg->total_epochs,
-            pl_plural((int64_t)msg->total_epochs), (unsigned long long)msg->total_steps,
-            pl_plural((int64_t)msg->total_steps));
-}
-
-double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *msg)
-{
-    const pl_averaging_ops_t *averaging = r->averaging.ops;
-    const pl_moment_t when = moment_of(msg);
-    return averaging ? averaging->share(r->averaging.self, &when) : 0;
-}
 
 const pl_schedule_name_t pl_schedule_names[PL_SCHEDULES] = {
     [PL_SCHEDULE_RATE] = {"scheduler", "schedule"},

@@ -1,7 +1,147 @@
-/* step.c - the state machine of training steps: its transitions
+/* step.c - what makes a training step: its plan, the values that schedules give it, and
+ * the order of its events
  *
- * One table for each machine; a pair of state and event that it lacks is a bug. */
+ * The order is one table for each state machine (train.h); a pair of state and event that
+ * it lacks is a bug. */
+#include <math.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/run.h"
+#include "strategies/optimizers/optimizer.h"
 #include "strategies/replica/train.h"
+
+/* ---- its plan ---- */
+
+const pl_replica_plan_t *pl_replica_plan(const pl_replica_t *r,
+                                         const pl_replica_plan_t *like, pl_error_t *err)
+{
+    for (int k = 0; k < r->plan_count; k++) {
+        const pl_replica_plan_t *p = &r->plan[k];
+        if (p->kind == PL_PLAN_BATCH && p->stage == like->stage
+            && p->objective == like->objective && p->size.count == like->size.count
+            && p->size.length == like->size.length && p->accumulate == like->accumulate)
+            return p;
+    }
+    pl_fail(err, PL_EINVAL, "no plan for a batch of %lld samples of length %lld",
+            (long long)like->size.count, (long long)like->size.length);
+    return NULL;
+}
+
+const pl_replica_plan_t *pl_replica_plan_of(const pl_replica_t *r, pl_plan_kind_t kind,
+                                            int objective)
+{
+    for (int k = 0; k < r->plan_count; k++)
+        if (r->plan[k].kind == kind && r->plan[k].objective == objective)
+            return &r->plan[k];
+    return NULL;
+}
+
+size_t pl_replica_metrics(const pl_replica_plan_t *plan)
+{
+    size_t numbers = 0;
+    for (int k = 0; k < plan->fetch_count; k++)
+        if (plan->fetch[k].kind == PL_FETCH_METRIC)
+            numbers += (size_t)plan->fetch[k].sums;
+    return numbers;
+}
+
+/* ---- learning rate, momentum, weight decay, and the share of the weights in their
+ * average ---- */
+
+enum { LOOKS_MAX = 1 << 20 };                               /* steps; a few ms */
+
+static pl_moment_t moment_of(const pl_train_batch_t *msg)
+{
+    return (pl_moment_t){.step = msg->global_step - 1,
+                         .total_steps = msg->total_steps,
+                         .epoch = msg->epoch,
+                         .total_epochs = msg->total_epochs,
+                         .epoch_steps = msg->epoch_steps,
+                         .epoch_ends = msg->epoch_ends};
+}
+
+/* The learning rate of an objective as a share of the optimizer's. */
+static double rate_factor(const pl_replica_t *r, int objective,
+                          const pl_train_batch_t *msg)
+{
+    const pl_instance_t *component = &r->objective[objective].schedule[PL_SCHEDULE_RATE];
+    const pl_scheduler_ops_t *scheduler = component->ops;
+    const pl_averaging_ops_t *averaging = r->averaging.ops;
+    const pl_moment_t when = moment_of(msg);
+    pl_moment_t start = when;
+    const pl_optimizer_t *optimizer = r->objective[objective].optimizer;
+    double lr = pl_optimizer_lr(optimizer, optimizer->group_count), at = lr;
+    const double way = averaging && averaging->anneal && lr > 0
+                           ? averaging->anneal(r->averaging.self, &when, &start, &at)
+                           : 0;
+    const double scheduled = scheduler->factor(component->self, &start);
+    return msg->lr_factor
+           * (way > 0 ? scheduled + (at / lr - scheduled) * way : scheduled);
+}
+
+pl_scheduled_t pl_replica_scheduled(pl_replica_t *r, int objective,
+                                    const pl_train_batch_t *msg)
+{
+    pl_replica_objective_t *o = &r->objective[objective];
+    pl_replica_rate_t *rate = &o->rate;
+    const pl_moment_t when = moment_of(msg);
+    const pl_instance_t *of = o->schedule;
+    const pl_scheduler_ops_t *scheduler = of[PL_SCHEDULE_RATE].ops;
+    const double scheduled = rate_factor(r, objective, msg),
+                 factor = rate->aim
+                          / (scheduled
+                             * pl_optimizer_lr(o->optimizer, o->optimizer->group_count));
+    if (rate->aims && msg->global_step % (uint64_t)o->every == 0 && isfinite(factor)) {
+        rate->aims = false;
+        rate->factor = factor;
+    }
+    pl_scheduled_t all = {.lr = scheduled * rate->factor,
+                          .momentum = scheduler->momentum
+                                          ? scheduler->momentum(of->self, &when)
+                                          : NAN};
+    for (int k = 0; k < PL_STEPPED; k++) {
+        const pl_instance_t *component = &of[PL_SCHEDULE_MOMENTUM + k];
+        const pl_scheduler_ops_t *ops = component->ops;
+        all.factor[k] = ops ? ops->factor(component->self, &when) : NAN;
+    }
+    return all;
+}
+
+void pl_replica_check_average(const pl_replica_t *r, const pl_train_batch_t *msg)
+{
+    const pl_averaging_ops_t *averaging = r->averaging.ops;
+    const uint64_t total = msg->total_steps;
+    double share = 0;
+    if (!averaging || !total || !msg->epoch_steps)
+        return;
+    /* Whether the run will end with a mean of several states of the weights: searches
+     * from its end back to the step where the average is the weights of one step. */
+    for (uint64_t k = 1; share == 0 && k <= total && k <= LOOKS_MAX; k++) {
+        pl_moment_t when = moment_of(msg);                 /* as the loops will give it */
+        when.step = total - k;
+        when.epoch = when.step / msg->epoch_steps;
+        when.epoch_ends = (when.step + 1) % msg->epoch_steps == 0;
+        share = averaging->share(r->averaging.self, &when);
+    }
+    if (share >= 1)
+        pl_log_line(
+            PL_LOG_WARNING, pl_actor_rank((void *)r), pl_actor_name((void *)r),
+            "\"averaging\": \"%s\" would average fewer than two states of the weights in "
+            "a run of %llu epoch%s, %llu step%s: let it begin sooner, or train longer",
+            averaging->name, (unsigned long long)msg->total_epochs,
+            pl_plural((int64_t)msg->total_epochs), (unsigned long long)msg->total_steps,
+            pl_plural((int64_t)msg->total_steps));
+}
+
+double pl_replica_average_share(const pl_replica_t *r, const pl_train_batch_t *msg)
+{
+    const pl_averaging_ops_t *averaging = r->averaging.ops;
+    const pl_moment_t when = moment_of(msg);
+    return averaging ? averaging->share(r->averaging.self, &when) : 0;
+}
+
+/* ---- the names of states and events ---- */
 
 #define PL_X(name, text) text,
 const char *const pl_objective_phase_names[] = {PL_OBJECTIVE_PHASE_LIST(PL_X)};
@@ -11,6 +151,17 @@ const char *const pl_pipeline_event_names[] = {PL_PIPELINE_EVENT_LIST(PL_X)};
 #undef PL_X
 
 /* ---- one objective of a step ---- */
+
+pl_objective_event_t pl_objective_event_of(pl_objective_stage_t stage,
+                                           pl_objective_event_t of_compute)
+{
+    return (pl_objective_event_t)(4 * (int)stage + (int)of_compute);
+}
+
+bool pl_objective_owes(const pl_objective_stages_t *stages, pl_objective_stage_t stage)
+{
+    return stages->owed >> stage & 1;
+}
 
 enum { STAGE_EVENTS = 4, STAGES = PL_STAGE_FOLLOW + 1 };
 
@@ -160,4 +311,39 @@ int pl_pipeline_take(pl_pipeline_state_t *state, pl_pipeline_event_t event,
                        pl_pipeline_event_names[event], pl_pipeline_state_names[*state]);
     *state = (pl_pipeline_state_t)(next - 1);
     return PL_OK;
+}
+
+/* ---- what a step needs of the other ranks, and when it is due ---- */
+
+bool pl_objective_is_due(const pl_replica_t *r, const pl_objective_state_t *o)
+{
+    const pl_inflight_t *f = o->inflight;
+    return f->objectives ? f->objectives >> o->objective & 1
+                         : f->number % (uint64_t)r->objective[o->objective].every == 0;
+}
+
+bool pl_train_only_steps(const pl_inflight_t *f)
+{
+    return f->objectives && !f->batch->count;
+}
+
+bool pl_train_gradients_stay(const pl_replica_t *r)
+{
+    return r->sync_hooks && r->sync_hooks->gradients_stay;
+}
+
+bool pl_train_runs_ahead(const pl_replica_t *r)
+{
+    return r->sync_hooks && r->sync_hooks->computed;
+}
+
+bool pl_train_syncs_batches(const pl_replica_t *r)
+{
+    return r->sync_hooks && r->sync_hooks->per_batch;
+}
+
+bool pl_train_follows(const pl_replica_t *r, const pl_objective_state_t *o)
+{
+    return r->sync_hooks && r->sync_hooks->stepped
+           && (!r->sync_hooks->follows || r->sync_hooks->follows(r, o->inflight->number));
 }

@@ -166,17 +166,10 @@ int pl_pipeline_take(pl_pipeline_state_t *state, pl_pipeline_event_t event,
 
 /* The event of a stage that corresponds to an event of compute: sent, ordered, reported
  * or failed. */
-static inline pl_objective_event_t pl_objective_event_of(pl_objective_stage_t stage,
-                                                         pl_objective_event_t of_compute)
-{
-    return (pl_objective_event_t)(4 * (int)stage + (int)of_compute);
-}
+pl_objective_event_t pl_objective_event_of(pl_objective_stage_t stage,
+                                           pl_objective_event_t of_compute);
 
-static inline bool pl_objective_owes(const pl_objective_stages_t *stages,
-                                     pl_objective_stage_t stage)
-{
-    return stages->owed >> stage & 1;
-}
+bool pl_objective_owes(const pl_objective_stages_t *stages, pl_objective_stage_t stage);
 
 extern const char *const pl_objective_phase_names[],
     *const pl_objective_event_names[], *const pl_pipeline_state_names[],
@@ -199,10 +192,10 @@ typedef struct pl_objective_state {
 typedef struct pl_inflight {
     struct pl_inflight *next;                            /* the next one, or a free one */
     pl_call_t *call;
-    pl_batch_t *batch;                                 /* kept by the call */
-    uint64_t number;                                   /* of the optimizer step, from 1 */
-    uint32_t micro_batch;                              /* index within the step, from 0 */
-    uint32_t objectives;                          /* bit mask  [0: those that are due] */
+    pl_batch_t *batch;                             /* kept by the call */
+    uint64_t number;                               /* of the optimizer step, from 1 */
+    uint32_t micro_batch;                          /* index within the step, from 0 */
+    uint32_t objectives;                           /* bit mask  [0: those that are due] */
     bool step_due, may_skip, halt;
     double average_share;
     pl_objective_state_t objective[PL_OBJECTIVES];
@@ -238,45 +231,24 @@ typedef struct pl_pipeline {
     int64_t last_present, absent;  /* pl_now() of the last check; ns that were missed */
 } pl_pipeline_t;
 
-static inline bool pl_objective_is_due(const pl_replica_t *r,
-                                       const pl_objective_state_t *o)
-{
-    const pl_inflight_t *f = o->inflight;
-    return f->objectives
-               ? f->objectives >> o->objective & 1
-               : f->number % (uint64_t)r->objective[o->objective].every == 0;
-}
+/* ---- replica/step.c: when a step is due, and what it needs of the other ranks ---- */
+
+bool pl_objective_is_due(const pl_replica_t *r, const pl_objective_state_t *o);
 
 /* The gradients of earlier batches make the step, on all ranks: a program decides. */
-static inline bool pl_train_only_steps(const pl_inflight_t *f)
-{
-    return f->objectives && !f->batch->count;
-}
+bool pl_train_only_steps(const pl_inflight_t *f);
 
 /* Gradients stay in the device's memory, where ranks sum those of each step. */
-static inline bool pl_train_gradients_stay(const pl_replica_t *r)
-{
-    return r->sync_hooks && r->sync_hooks->gradients_stay;
-}
+bool pl_train_gradients_stay(const pl_replica_t *r);
 
 /* Sums are requested before the batch is computed. */
-static inline bool pl_train_runs_ahead(const pl_replica_t *r)
-{
-    return r->sync_hooks && r->sync_hooks->computed;
-}
+bool pl_train_runs_ahead(const pl_replica_t *r);
 
 /* The ranks synchronize after each batch, not after each step. */
-static inline bool pl_train_syncs_batches(const pl_replica_t *r)
-{
-    return r->sync_hooks && r->sync_hooks->per_batch;
-}
+bool pl_train_syncs_batches(const pl_replica_t *r);
 
 /* The ranks synchronize behind an optimizer step. */
-static inline bool pl_train_follows(const pl_replica_t *r, const pl_objective_state_t *o)
-{
-    return r->sync_hooks && r->sync_hooks->stepped
-           && (!r->sync_hooks->follows || r->sync_hooks->follows(r, o->inflight->number));
-}
+bool pl_train_follows(const pl_replica_t *r, const pl_objective_state_t *o);
 
 /* ---- replica/train.c: events ---- */
 
