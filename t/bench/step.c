@@ -1,12 +1,13 @@
 /* step.c - milliseconds of a whole training step, replayed in a bare loop
  *
- *     step WORKLOAD [THREADS [REPETITIONS [SECONDS]]]
+ *     step WORKLOAD [THREADS [REPETITIONS [SECONDS [PRECISION]]]]
  *
  * Forward, backward and optimizer of a workload (t/bench/workloads.c) through the
  * accelerator's table, without actors: what PyTorch's step is measured against, and what
  * the engine's overhead is measured against.  Prints one JSON line with the median, least
  * and most of the repetitions, each of about so many seconds, and the processor time of a
- * step, which says more where the machine has other work. */
+ * step, which says more where the machine has other work.  Precisions: 32-true, bf16-mixed,
+ * 16-mixed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "t/bench/workloads.h"
+#include "tensor/precision.h"
 
 #define BATCHES 100
 #define REPETITIONS 99
@@ -167,15 +169,30 @@ static const training_case_t *find_workload(const char *name)
     exit(1);
 }
 
+static const pl_precision_ops_t *find_precision(const char *name)
+{
+    const pl_registration_t *one = pl_precision_components;
+    while (one->role && strcmp(((const pl_precision_ops_t *)one->table)->name, name) != 0)
+        one++;
+    const pl_precision_ops_t *found = one->table;
+    if (!found || found->params != PL_F32) {
+        fprintf(stderr, "step: \"%s\" is no precision of float32 weights\n", name);
+        exit(1);
+    }
+    return found;
+}
+
 int main(int argc, char **argv)
 {
+    training_case_t workload = *find_workload(argc > 1 ? argv[1] : "mlp");
     const int threads = argc > 2 ? atoi(argv[2]) : 1,
               wanted = argc > 3 ? atoi(argv[3]) : 7;
     const int repetitions = wanted < 1 ? 1 : wanted > REPETITIONS ? REPETITIONS : wanted;
     const double seconds = argc > 4 ? atof(argv[4]) : 1;
     static bench_t b;
     double ms[REPETITIONS];
-    bench_start(&b, find_workload(argc > 1 ? argv[1] : "mlp"), threads);
+    workload.precision = find_precision(argc > 5 ? argv[5] : "32-true");
+    bench_start(&b, &workload, threads);
     time_steps(&b, 2);
     int steps = (int)(seconds * 1e3 / time_steps(&b, 2)) + 1;
     time_steps(&b, steps / 4 + 1);
@@ -188,8 +205,8 @@ int main(int argc, char **argv)
            "%.4f, \"min\": %.4f, \"max\": %.4f, \"processor_ms\": %.4f, "
            "\"parameters\": %lld, \"loss\": %.4f}\n",
            b.training.of->name, b.cpu.thread_count, b.cpu.kernels->name,
-           ms[repetitions / 2], ms[0], ms[repetitions - 1],
-           used, parameters_of(&b), b.loss);
+           ms[repetitions / 2], ms[0], ms[repetitions - 1], used, parameters_of(&b),
+           b.loss);
     for (int k = 0; k < b.batches; k++)
         for (int i = 0; i < 2; i++)
             pl_free(b.batch[k][i]);

@@ -57,21 +57,35 @@ PL_INLINE void transpose_lanes(const float *from, int64_t from_stride, float *to
         *(lanes_t *)(to + i * to_stride) = row[i];
 }
 
+/* Less rows than LANES: one after the other, over columns that stay in the nearest cache. */
+PL_INLINE void transpose_few(const float *from, int64_t from_stride, float *to,
+                             int64_t to_stride, int64_t rows, int64_t columns)
+{
+    enum { STRIP = 256 };
+    for (int64_t j = 0; j < columns; j += STRIP) {
+        const int64_t end = j + STRIP < columns ? j + STRIP : columns;
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t k = j; k < end; k++)
+                to[k * to_stride + i] = from[i * from_stride + k];
+    }
+}
+
 /* to [columns, rows] = from [rows, columns], turned. */
 PL_INLINE void transpose_matrix(const float *from, int64_t from_stride, float *to,
                                 int64_t to_stride, int64_t rows, int64_t columns)
 {
-    for (int64_t i = 0; i < rows; i += LANES)
-        for (int64_t j = 0; j < columns; j += LANES) {
-            if (rows - i >= LANES && columns - j >= LANES) {
-                transpose_lanes(from + i * from_stride + j, from_stride,
-                                to + j * to_stride + i, to_stride);
-                continue;
-            }
-            for (int64_t b = j; b < columns && b < j + LANES; b++)
-                for (int64_t a = i; a < rows && a < i + LANES; a++)
-                    to[b * to_stride + a] = from[a * from_stride + b];
-        }
+    const int64_t whole = columns / LANES * LANES;
+    int64_t i = 0;
+    for (; i + LANES <= rows; i += LANES) {
+        for (int64_t j = 0; j < whole; j += LANES)
+            transpose_lanes(from + i * from_stride + j, from_stride,
+                            to + j * to_stride + i, to_stride);
+        for (int64_t j = whole; j < columns; j++)
+            for (int64_t k = i; k < i + LANES; k++)
+                to[j * to_stride + k] = from[k * from_stride + j];
+    }
+    transpose_few(from + i * from_stride, from_stride, to + i, to_stride, rows - i,
+                  columns);
 }
 
 #endif
