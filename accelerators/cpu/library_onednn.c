@@ -246,10 +246,10 @@ static bool uses_halves(const pl_library_t *library, const pl_matmul_t *m)
     return m->halves && library->has_halves && work >= HALVES_MIN;
 }
 
-/* Whether the library's product of packed blocks is the faster one, which is not its first
- * choice with AVX-512.  By measurements of 40 products of 128 to 3072 rows and columns it
- * is up to 1.8 times as fast if neither factor lies on its side, or only the first and the
- * result is not high; about equal, and left, if the second does. */
+/* Whether the library's product of packed blocks is the faster one, which with AVX-512 is
+ * not its first choice.  By measurements of 40 products of 128 to 3072 rows and columns
+ * it is up to 1.8 times as fast if neither factor lies on its side, or only the first
+ * and the result is not high; about equal, and left, if the second does. */
 static bool is_for_blocks(const pl_matmul_t *m)
 {
     const int row = m->rank - 2, column = m->rank - 1;

@@ -6,8 +6,8 @@
  * accelerator's table, without actors: what PyTorch's step is measured against, and what
  * the engine's overhead is measured against.  Prints one JSON line with the median, least
  * and most of the repetitions, each of about so many seconds, and the processor time of a
- * step, which says more where the machine has other work.  Precisions: 32-true, bf16-mixed,
- * 16-mixed. */
+ * step, which says more where the machine has other work.  A precision is 32-true,
+ * bf16-mixed or 16-mixed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

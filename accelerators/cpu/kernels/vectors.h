@@ -57,7 +57,8 @@ PL_INLINE void transpose_lanes(const float *from, int64_t from_stride, float *to
         *(lanes_t *)(to + i * to_stride) = row[i];
 }
 
-/* Less rows than LANES: one after the other, over columns that stay in the nearest cache. */
+/* Fewer rows than LANES: one after the other, over columns that stay in the nearest
+ * cache. */
 PL_INLINE void transpose_few(const float *from, int64_t from_stride, float *to,
                              int64_t to_stride, int64_t rows, int64_t columns)
 {
