@@ -170,9 +170,10 @@ static int prepare_convolution(pl_exec_op_t *s, const pl_builder_t *b, pl_error_
     c.batch = x.dim[0], c.channels = x.dim[x.rank - 1], c.filters = y.dim[y.rank - 1];
     c.groups = s->op.attr.groups;
     c.window = s->op.attr.window;
-    c.may_unfold = strcmp(b->kernels->name, "avx512") != 0;
     pl_space_of(x, 1, c.in);
     pl_space_of(y, 1, c.out);
+    c.is_small = c.out[0] * c.out[1] * c.out[2] <= 4;
+    c.may_unfold = c.is_small || strcmp(b->kernels->name, "avx512") != 0;
     if (winograd_pays(&c, b))
         return prepare_winograd(s, &c, b, err);
     s->run = run_product;

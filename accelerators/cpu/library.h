@@ -54,6 +54,7 @@ typedef struct pl_convolution {
     int64_t batch, channels, filters, groups, in[PL_SPACE], out[PL_SPACE];
     pl_window_t window;
     bool has_bias;                                          /* PL_CONVOLVE only */
+    bool is_small;                    /* y has at most 4 places in each sample */
     bool may_unfold;                  /* products of unfolded windows may be faster */
 } pl_convolution_t;
 

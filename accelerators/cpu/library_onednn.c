@@ -184,6 +184,32 @@ static dnnl_status_t attributes(bool accumulate, dnnl_primitive_attr_t *attr)
     return status;
 }
 
+/* Describes the library's primitive whose name begins with `name`  [NULL, or it has none:
+ * its first choice]. */
+static dnnl_status_t choose(const_dnnl_op_desc_t of, dnnl_primitive_attr_t attr,
+                            dnnl_engine_t engine, const char *name,
+                            dnnl_primitive_desc_t *pd)
+{
+    dnnl_primitive_desc_iterator_t next = NULL;
+    dnnl_status_t status = dnnl_primitive_desc_create(pd, of, attr, engine, NULL);
+    if (status == dnnl_success && name)
+        status = dnnl_primitive_desc_iterator_create(&next, of, attr, engine, NULL);
+    for (bool found = !next; status == dnnl_success && !found;) {
+        dnnl_primitive_desc_t one = dnnl_primitive_desc_iterator_fetch(next);
+        const char *its = "";
+        dnnl_primitive_desc_query(one, dnnl_query_impl_info_str, 0, &its);
+        found = strncmp(its, name, strlen(name)) == 0;
+        dnnl_primitive_desc_destroy(found ? *pd : one);
+        if (found)
+            *pd = one;
+        else if (dnnl_primitive_desc_iterator_next(next) != dnnl_success)
+            break;
+    }
+    if (next)
+        dnnl_primitive_desc_iterator_destroy(next);
+    return status;
+}
+
 /* ---- Matrices ---- */
 
 static dnnl_status_t matrix_describe(int rank, const pl_matrix_t *m,
@@ -257,37 +283,14 @@ static bool is_for_blocks(const pl_matmul_t *m)
            && (m->a.stride[column] == 1 || m->c.dim[row] <= 3 * m->c.dim[column]);
 }
 
-static dnnl_status_t matmul_choose(const dnnl_matmul_desc_t *matmul,
-                                   dnnl_primitive_attr_t attr, dnnl_engine_t engine,
-                                   bool of_blocks, dnnl_primitive_desc_t *pd)
-{
-    dnnl_primitive_desc_iterator_t next = NULL;
-    dnnl_status_t status = dnnl_primitive_desc_create(pd, matmul, attr, engine, NULL);
-    if (status == dnnl_success && of_blocks)
-        status = dnnl_primitive_desc_iterator_create(&next, matmul, attr, engine, NULL);
-    for (bool found = !next; status == dnnl_success && !found;) {
-        dnnl_primitive_desc_t one = dnnl_primitive_desc_iterator_fetch(next);
-        const char *its = "";
-        dnnl_primitive_desc_query(one, dnnl_query_impl_info_str, 0, &its);
-        found = strncmp(its, "gemm:jit", 8) == 0;
-        dnnl_primitive_desc_destroy(found ? *pd : one);
-        if (found)
-            *pd = one;
-        else if (dnnl_primitive_desc_iterator_next(next) != dnnl_success)
-            break;
-    }
-    if (next)
-        dnnl_primitive_desc_iterator_destroy(next);
-    return status;
-}
-
 pl_cpu_product_t *pl_cpu_product_matmul(pl_library_t *library, const pl_matmul_t *m,
                                         pl_error_t *err)
 {
     pl_cpu_product_t *p = product_new(library, err);
     if (!p)
         return NULL;
-    dnnl_memory_desc_t a, b, c, bias, half_a, half_b;
+    dnnl_memory_desc_t plain[3], bias, half[2];
+    const pl_matrix_t *matrix[3] = {&m->a, &m->b, &m->c};
     dnnl_matmul_desc_t matmul;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd = NULL;
@@ -298,40 +301,35 @@ pl_cpu_product_t *pl_cpu_product_matmul(pl_library_t *library, const pl_matmul_t
     row.dim[m->rank - 1] = n;
     row.stride[m->rank - 1] = 1;
     dnnl_status_t status = attributes(m->accumulate, &attr);
-    if (status == dnnl_success)
-        status = matrix_describe(m->rank, &m->a, &a);
-    if (status == dnnl_success)
-        status = matrix_describe(m->rank, &m->b, &b);
-    if (status == dnnl_success)
-        status = matrix_describe(m->rank, &m->c, &c);
+    for (int k = 0; k < 3 && status == dnnl_success; k++)
+        status = matrix_describe(m->rank, matrix[k], &plain[k]);
+    for (int k = 0; k < 2 && status == dnnl_success && halves; k++)
+        status = halves_describe(m->rank, matrix[k], &half[k]);
     if (status == dnnl_success && m->has_bias)
         status = matrix_describe(m->rank, &row, &bias);
-    if (status == dnnl_success && halves
-        && (status = halves_describe(m->rank, &m->a, &half_a)) == dnnl_success)
-        status = halves_describe(m->rank, &m->b, &half_b);
     if (status == dnnl_success)
-        status = dnnl_matmul_desc_init(&matmul, halves ? &half_a : &a,
-                                       halves ? &half_b : &b, m->has_bias ? &bias : NULL,
-                                       &c);
+        status = dnnl_matmul_desc_init(&matmul, halves ? &half[0] : &plain[0],
+                                       halves ? &half[1] : &plain[1],
+                                       m->has_bias ? &bias : NULL, &plain[2]);
     if (status == dnnl_success)
-        status = matmul_choose(&matmul, attr, library->engine,
-                               !halves && is_for_blocks(m), &pd);
+        status = choose(&matmul, attr, library->engine,
+                        !halves && is_for_blocks(m) ? "gemm:jit" : NULL, &pd);
     if (status == dnnl_success && halves)
-        status = convert(p, &product, DNNL_ARG_SRC, &a,
+        status = convert(p, &product, DNNL_ARG_SRC, &plain[0],
                          description(pd, dnnl_query_src_md), 0);
     else if (status == dnnl_success)
-        status = give(p, &product, DNNL_ARG_SRC, &a, 0);
+        status = give(p, &product, DNNL_ARG_SRC, &plain[0], 0);
     if (status == dnnl_success && halves)
-        status = convert(p, &product, DNNL_ARG_WEIGHTS, &b,
+        status = convert(p, &product, DNNL_ARG_WEIGHTS, &plain[1],
                          description(pd, dnnl_query_weights_md), 1);
     else if (status == dnnl_success)
-        status = give(p, &product, DNNL_ARG_WEIGHTS, &b, 1);
+        status = give(p, &product, DNNL_ARG_WEIGHTS, &plain[1], 1);
     if (status == dnnl_success)
         status = call_make(p, &product, pd);
     if (status == dnnl_success && m->has_bias)
         status = give(p, &product, DNNL_ARG_BIAS, &bias, 2);
     if (status == dnnl_success)
-        status = give(p, &product, DNNL_ARG_DST, &c, 3);
+        status = give(p, &product, DNNL_ARG_DST, &plain[2], 3);
     p->call[p->calls++] = product;
     if (pd)
         dnnl_primitive_desc_destroy(pd);
@@ -454,8 +452,9 @@ static dnnl_status_t convolution_describe(const pl_convolution_t *c, convolution
                                                             c->has_bias ? &v->bias : NULL,
                                                             &v->y, v->stride, v->dilation,
                                                             v->padding, v->padding_end);
+    /* For images of 2 x 2 the first choice with AVX-512 takes 3.5 times as long. */
     if (status == dnnl_success)
-        status = dnnl_primitive_desc_create(&v->forward, &d, v->attr, engine, NULL);
+        status = choose(&d, v->attr, engine, c->is_small ? "jit:" : NULL, &v->forward);
     if (status != dnnl_success || c->kind == PL_CONVOLVE)
         return status;
     status = c->kind == PL_CONVOLVE_GRAD_X
