@@ -89,7 +89,7 @@ static void json_lines_are_a_table(void)
     is_text(csv.cell[4], "", "a field that is not there");
     is_text(csv.cell[6], "", "null");
     is_text(csv.cell[9], "last", "the last cell");
-    char place[48];
+    char place[PL_PLACE_TEXT];
     pl_table_place(&csv, 1, 4, place);
     is_text(place, "3:1", "the line of a cell");
     static const struct {
@@ -111,6 +111,29 @@ static void json_lines_are_a_table(void)
     is_int(pl_jsonl_read_part("{}\n\n", 4, "file", 1, &none, &csv, &err), PL_EFORMAT,
            "a part without fields is no table");
     like(err.text, "no lines with fields", "and says so");
+}
+
+static void json_lines_in_several_files_are_one_table(void)
+{
+    char place[PL_PLACE_TEXT],
+        *path[] = {(char *)file_put_text("a.jsonl", "\n{\"a\": 1}\n\n"),
+                   (char *)file_put_text("b.jsonl", "\xEF\xBB\xBF{\"b\": 2}\n{\"a\": 3}"),
+                   (char *)file_put_text("c.jsonl", "{\"a\": }\n")};
+    pl_table_release(&csv);
+    is_int(pl_jsonl_load(tap_folder(), path, 2, 1000, &csv, &err), PL_OK, "two files: %s",
+           err.text);
+    ok(csv.rows == 3 && csv.columns == 2, "have the rows and fields of both");
+    is_text(pl_table_cell(&csv, 1, 1), "2", "in their order");
+    pl_table_place(&csv, 0, 0, place);
+    is_text(place, "a.jsonl:2:1", "a place names the file");
+    pl_table_place(&csv, 2, 0, place);
+    is_text(place, "b.jsonl:2:1", "and its own line");
+    pl_table_release(&csv);
+    is_int(pl_jsonl_load(tap_folder(), path, 3, 1000, &csv, &err), PL_EFORMAT,
+           "a file with a wrong line");
+    like(err.text, "/c.jsonl:1:[0-9]+: unexpected token", "is named");
+    is_int(pl_jsonl_load(tap_folder(), path, 2, 20, &csv, &err), PL_EFORMAT,
+           "more than the limit together: %s", err.text);
 }
 
 static int parse_two_lines(pl_error_t *error)
@@ -178,7 +201,7 @@ static void cells_are_texts(void)
     is_text(cell(1, 0), "two\nlines", "several lines");
     is_text(cell(1, 1), "", "an empty cell");
     is_int(csv.line[1], 3, "its line");
-    char place[48];
+    char place[PL_PLACE_TEXT];
     pl_table_place(&csv, 1, 1, place);
     is_text(place, "4:9", "and its place, behind the line end in quotes");
 }
@@ -432,6 +455,7 @@ int main(void)
 {
     run(line_ends_and_quotes_are_as_the_standard_says);
     run(json_lines_are_a_table);
+    run(json_lines_in_several_files_are_one_table);
     run(json_lines_survive_a_lack_of_memory);
     run(a_header_gives_names);
     run(a_bad_first_row_is_no_header);

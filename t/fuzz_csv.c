@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     for (int64_t row = 0; row < csv.rows; row++)
         for (int column = 0; column < csv.columns; column++) {
-            char place[48];
+            char place[PL_PLACE_TEXT];
             double number = 0;
             const char *cell = pl_table_cell(&csv, row, column);
             if (cell < csv.text || cell + strlen(cell) > csv.text + size - 2)

@@ -59,7 +59,7 @@ values_are_predicted_in_their_unit() {
     ok "the first price is near 3000 to 3500" at_least "$(head -n 1 <<<"$out")" 2900
 }
 
-a_folder_of_json_lines_is_texts_or_refused() {
+a_folder_of_json_lines_is_texts_or_a_table() {
     mkdir shards
     for part in 1 2; do
         awk -v p=$part 'BEGIN { for (i = 0; i < 30; i++) { t = ""; for (k = 0; k < 40; k++) t = t "word" i p " "
@@ -76,12 +76,33 @@ a_folder_of_json_lines_is_texts_or_refused() {
     like "$err" 'shards has JSON Lines, such as shards/1.jsonl, and other texts, such as shards/README: keep one' "not with other texts"
     rm shards/README
     for part in 1 2; do
-        awk 'BEGIN { for (i = 0; i < 30; i++) printf "{\"size\": %d, \"kind\": \"%s\"}\n", i, i % 2 }' >shards/$part.jsonl
+        awk -v p=$part 'BEGIN { for (i = 0; i < 60; i++)
+                       printf "{\"size\": %d, \"kind\": \"%s\"}\n", i, (i > 30 ? "large" : "small") }' >shards/$part.jsonl
     done
-    try "$paceline" fit shards
-    like "$err" 'shards/1.jsonl is JSON Lines with something to predict, .*such as by: cat shards/\* >all.jsonl' "nor tables"
-    ok "nothing is written" test ! -e shards.json
-    rm -r shards
+    try "$paceline" init shards
+    is "$status" 0 "those with something to predict are one table: $err"
+    like "$out" 'JSON Lines in 2 files: 120 objects with 2 fields' "of all files"
+    try "$paceline" fit shards.json --set trainer.max_epochs=20
+    ok "fit learns from it: $err" at_least "$(metric val_acc)" 0.9
+    try "$paceline" predict shards.json --checkpoint runs/latest
+    is "$(grep -c . <<<"$out")" 120 "and predicts all rows"
+    rm -rf runs
+    echo '{"size": 1e300, "kind": "large"}' >>shards/2.jsonl
+    try "$paceline" fit shards.json
+    like "$err" 'shards:2.jsonl:61: field 1 is 1e\+300, too large for float32' "a wrong cell is named with its file"
+    echo '{"size": 3, "kind"}' >shards/2.jsonl
+    try "$paceline" fit shards.json
+    like "$err" 'shards/2.jsonl:1:[0-9]+: ' "and a wrong line"
+    mkdir shards/train shards/test
+    mv shards/1.jsonl shards/train
+    mv shards/train/1.jsonl shards/train/a.jsonl
+    head -n 7 shards/train/a.jsonl >shards/test/b.jsonl
+    rm shards/2.jsonl
+    try "$paceline" fit shards.json --set trainer.max_epochs=2
+    is "$status" 0 "with folders train and test the first is for training: $err"
+    try "$paceline" test shards.json --checkpoint runs/latest
+    is "$status" 0 "the other for paceline test: $err"
+    rm -rf shards shards.json runs
 }
 
 json_lines_are_a_table_too() {
@@ -491,7 +512,7 @@ run a_time_series_gets_windows trains
 run fit_learns_from_a_table_alone trains
 run values_are_predicted_in_their_unit trains
 run arrays_of_numpy_get_a_run_file trains
-run a_folder_of_json_lines_is_texts_or_refused
+run a_folder_of_json_lines_is_texts_or_a_table
 run json_lines_are_a_table_too trains
 run messages_are_learnt_by_their_words trains
 run the_target_can_be_chosen

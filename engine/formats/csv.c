@@ -289,14 +289,14 @@ static void csv_find_format(csv_scan_t *s)
         format->comment = first < s->end && (*first == '#' || *first == '%') ? *first : 0;
     }
     if (s->table.columns)
-        return;                             /* a part, whose format is known */
+        return;                                        /* a part, whose format is known */
     if (format->delimiter == PL_CSV_FIND)
         found = csv_find_delimiter(s);
     else
         found = csv_sample(s, format->delimiter);
     if (!csv_drop_delimiter(s, &found) && format->skip < 0 && found.lead
-        && found.lead <= LEAD_MAX
-        && found.agree == found.records - found.lead && found.agree > 1)
+        && found.lead <= LEAD_MAX && found.agree == found.records - found.lead
+        && found.agree > 1)
         csv_skip_lines(s, found.lead_lines);
     if (format->decimal == PL_CSV_FIND)
         format->decimal = format->delimiter != ',' && found.commas > found.points ? ','
@@ -426,8 +426,7 @@ static int csv_take_all(csv_scan_t *s)
                        s->name);
     *s->end = '\0';
     if (s->line == 1
-        && pl_foreign_refuse(s->at, (size_t)(s->end - s->at), s->name, s->err)
-               != PL_OK)
+        && pl_foreign_refuse(s->at, (size_t)(s->end - s->at), s->name, s->err) != PL_OK)
         return PL_EFORMAT;
     const char *zero = memchr(s->at, '\0', (size_t)(s->end - s->at));
     if (zero)
@@ -496,9 +495,9 @@ int pl_csv_load(const char *path, size_t limit, const pl_csv_format_t *format,
 {
     pl_file_bytes_t bytes;
     int code = pl_file_read(path, limit, &bytes, err);
-    return code ? code
-                : csv_read_owned((char *)bytes.data, bytes.size, path, format, table,
-                                 err);
+    return code
+               ? code
+               : csv_read_owned((char *)bytes.data, bytes.size, path, format, table, err);
 }
 
 bool pl_table_number(const pl_table_t *table, int64_t row, int column, double *number)
@@ -512,8 +511,19 @@ bool pl_table_number(const pl_table_t *table, int64_t row, int column, double *n
     return pl_number_in_groups(cell, length, table->format.decimal, number);
 }
 
+void pl_table_line(const pl_table_t *table, int64_t line,
+                   char place[static PL_PLACE_TEXT])
+{
+    int64_t k = table->files;
+    while (k > 0 && table->file[k - 1].before >= line)
+        k--;
+    const pl_table_file_t *file = k ? &table->file[k - 1] : NULL;
+    snprintf(place, PL_PLACE_TEXT, "%.80s%s%lld", file ? file->name : "", file ? ":" : "",
+             (long long)(line - (file ? file->before : 0)));
+}
+
 void pl_table_place(const pl_table_t *table, int64_t row, int column,
-                    char place[static 48])
+                    char place[static PL_PLACE_TEXT])
 {
     const char *at = table->start[row], *cell = pl_table_cell(table, row, column);
     const char *line_start = at;
@@ -525,7 +535,10 @@ void pl_table_place(const pl_table_t *table, int64_t row, int column,
             line++;
             line_start = at + 1;
         }
-    snprintf(place, 48, "%lld:%lld", (long long)line, (long long)(cell - line_start + 1));
+    pl_table_line(table, line, place);
+    const size_t length = strlen(place);
+    snprintf(place + length, PL_PLACE_TEXT - length, ":%lld",
+             (long long)(cell - line_start + 1));
 }
 
 void pl_table_release(pl_table_t *table)
@@ -535,5 +548,6 @@ void pl_table_release(pl_table_t *table)
     pl_free(table->start);
     pl_free(table->cell);
     pl_free(table->text);
+    pl_free(table->file);
     *table = (pl_table_t){0};
 }

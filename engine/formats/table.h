@@ -37,18 +37,27 @@ typedef struct pl_csv_format {
 #define PL_CSV_ANY \
     ((pl_csv_format_t){PL_CSV_AUTO, PL_CSV_FIND, PL_CSV_FIND, PL_CSV_FIND, -1, 0, 0})
 
+/* One of several files that are a table together. */
+typedef struct pl_table_file {
+    const char *name;
+    int64_t before;                                         /* lines of those before it */
+} pl_table_file_t;
+
 typedef struct pl_table {
     int64_t rows;
     int columns;
     char **cell;                     /* [rows, columns] without quotes, and without blanks
                                         around what is not quoted; "": empty */
-    int64_t *line;                   /* [rows] of the file, from 1 */
+    int64_t *line;                   /* [rows] of the file, from 1; of several files they
+                                        are counted on */
     char **start;                    /* [rows] where they begin  [NULL: cells are not in
                                         the order of the file] */
     char **name;                     /* [columns]  [no header] */
     pl_csv_format_t format;          /* with what was found */
     int64_t skipped;                 /* lines before the table */
     char *text;                      /* cells and names are there */
+    pl_table_file_t *file;           /* [files] in the order of the lines  [one file] */
+    int64_t files;
 } pl_table_t;
 
 void pl_table_release(pl_table_t *table);
@@ -61,9 +70,15 @@ static inline const char *pl_table_cell(const pl_table_t *table, int64_t row, in
 /* The finite number in a cell, by pl_number_in_groups(); false if it is none. */
 bool pl_table_number(const pl_table_t *table, int64_t row, int column, double *number);
 
-/* "LINE:COLUMN" of a cell in its file, for errors. */
+enum { PL_PLACE_TEXT = 112 };
+
+/* "LINE" of a line, of several files "FILE:LINE", for errors. */
+void pl_table_line(const pl_table_t *table, int64_t line,
+                   char place[static PL_PLACE_TEXT]);
+
+/* The same of a cell, with ":COLUMN". */
 void pl_table_place(const pl_table_t *table, int64_t row, int column,
-                    char place[static 48]);
+                    char place[static PL_PLACE_TEXT]);
 
 /* ---- Comma-separated values ---- */
 
@@ -104,8 +119,10 @@ int pl_jsonl_read(const void *data, size_t size, const char *name, size_t limit,
 int pl_jsonl_read_part(const void *data, size_t size, const char *name, int64_t line,
                        const pl_table_t *columns, pl_table_t *table, pl_error_t *err);
 
-/* The same of a file, plain or compressed. */
-int pl_jsonl_load(const char *path, size_t limit, pl_table_t *table, pl_error_t *err);
+/* The same of files, plain or compressed, which are one table in their order; `name`: of
+ * the only one, or of the folder that they are in. */
+int pl_jsonl_load(const char *name, char *const *path, int64_t files, size_t limit,
+                  pl_table_t *table, pl_error_t *err);
 
 /* ---- SQLite ---- */
 

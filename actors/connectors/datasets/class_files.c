@@ -297,7 +297,7 @@ static int table_add(const file_finder_t *find, json_t *places)
     const pl_file_source_t *source = find->source;
     pl_table_t table = {0};
     int file = -1, column = -1;
-    char **names = NULL, place[48];
+    char **names = NULL, place[PL_PLACE_TEXT];
     int code = table_load(source, &table, &file, &column, find->err);
     const char *slash = strrchr(source->path, '/');
     const int folder = slash ? (int)(slash - source->path) + 1 : 0;

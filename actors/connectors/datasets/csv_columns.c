@@ -37,7 +37,7 @@ const char *csv_column_text(const pl_table_t *table, int column, char text[stati
 int csv_wrong_cell(const csv_dataset_t *csv, int64_t row, int column, const char *what,
                    pl_error_t *err)
 {
-    char place[48], text[80];
+    char place[PL_PLACE_TEXT], text[80];
     const char *cell = pl_table_cell(&csv->table, row, column);
     pl_table_place(&csv->table, row, column, place);
     return pl_fail(err, PL_EFORMAT, "%s:%s: field %s: \"%.32s\" is not %s%s",
@@ -351,7 +351,7 @@ int csv_number_groups(csv_dataset_t *csv, pl_error_t *err)
     const int column = csv_column(&csv->table, csv->options.groups,
                                   strlen(csv->options.groups));
     json_t *numbers = json_object();
-    char place[48], text[80];
+    char place[PL_PLACE_TEXT], text[80];
     int code = PL_OK, failed = !numbers;
     if (column < 0) {
         json_decref(numbers);

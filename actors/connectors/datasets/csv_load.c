@@ -1,7 +1,7 @@
 /* csv_load.c - the cells of a table, from what it is stored in
  *
- * Text, JSON Lines, a database or a folder of text files: behind this file they are all
- * rows and columns of texts. */
+ * Text, JSON Lines, a database, a folder of text files or of JSON Lines: behind this file
+ * they are all rows and columns of texts. */
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -72,6 +72,20 @@ bool csv_is_json_lines(const char *path)
             return true;
     }
     return false;
+}
+
+int csv_find_texts(const char *folder, pl_file_list_t *list, const char **json,
+                   const char **other, pl_error_t *err)
+{
+    const pl_file_source_t source = {.kind = &pl_text_files,
+                                     .path = folder,
+                                     .without_classes = true,
+                                     .links = true};
+    const int code = pl_files_find(&source, list, err);
+    *json = *other = NULL;
+    for (int64_t k = list->count; k-- > 0;)
+        *(csv_is_json_lines(list->path[k]) ? json : other) = list->path[k];
+    return code;
 }
 
 /* Whether a text of the first line, which was taken as names, occurs again below it, in a
@@ -170,7 +184,7 @@ static int64_t text_add(pl_file_bytes_t *all, size_t *capacity, const void *text
 
 /* Reads the files of a folder of classes: a row for each, with its text and its class, or
  * with its text alone where classes have no meaning. */
-static int folder_load(csv_dataset_t *csv, pl_error_t *err)
+static int texts_load(csv_dataset_t *csv, pl_error_t *err)
 {
     const pl_data_request_t request = {.stage = csv->source.stage,
                                        .rank = csv->source.rank};
@@ -235,6 +249,24 @@ static int folder_load(csv_dataset_t *csv, pl_error_t *err)
     return code;
 }
 
+/* A folder of JSON Lines alone is one table of all its files. */
+static int folder_load(csv_dataset_t *csv, pl_error_t *err)
+{
+    char *folder = pl_stage_folder(csv->options.path, csv->source.stage);
+    pl_file_list_t list = {0};
+    const char *json = NULL, *other = NULL;
+    int code = folder ? csv_find_texts(folder, &list, &json, &other, err)
+                      : pl_no_memory(err);
+    if (!code && json && !other)
+        code = pl_jsonl_load(csv->options.path, list.path, list.count, pl_file_limit(),
+                             &csv->table, err);
+    else if (!code)
+        code = texts_load(csv, err);
+    pl_files_release(&list);
+    pl_text_free(folder);
+    return code;
+}
+
 int csv_load(csv_dataset_t *csv, pl_error_t *err)
 {
     if (csv->source.part && csv->source.part->head)
@@ -259,7 +291,8 @@ int csv_load(csv_dataset_t *csv, pl_error_t *err)
                        "%s is no SQLite database: remove \"table\" and \"query\"",
                        csv->options.path);
     else if (!code && csv_is_json_lines(csv->options.path))
-        code = pl_jsonl_load(csv->options.path, pl_file_limit(), &csv->table, err);
+        code = pl_jsonl_load(csv->options.path, &(char *){(char *)csv->options.path}, 1,
+                             pl_file_limit(), &csv->table, err);
     else if (!code)
         code = csv_read_text(csv, &format, err);
     const bool may_differ = !code && csv->table.start

@@ -403,6 +403,12 @@ char *csv_data_info(const csv_dataset_t *csv, pl_error_t *err);
 void csv_empty_cells(csv_dataset_t *csv);
 /* By its ending; .gz or .zst may follow. */
 bool csv_is_json_lines(const char *path);
+struct pl_file_list;
+/* Lists the texts in a folder and below it, in the order of their names; *json, *other:
+ * the first that is JSON Lines, and that is not  [NULL].  The caller releases *list, also
+ * after an error. */
+int csv_find_texts(const char *folder, struct pl_file_list *list, const char **json,
+                   const char **other, pl_error_t *err);
 /* The character that an option names; `none` for "none". */
 int csv_character(const char *path, const char *option, const char *text, char *found,
                   pl_error_t *err);

@@ -202,11 +202,13 @@ static int fill_numbers(csv_dataset_t *csv, int k, int at, double *value, pl_err
         const bool is_empty = isnan(value[row]);
         const double number = is_empty ? recipe->fill : value[row];
         *x = pl_moments_apply(&csv->learnt.moments[at], number);
-        if (!isfinite((float)number) || !isfinite(*x))
+        if (!isfinite((float)number) || !isfinite(*x)) {
+            char place[PL_PLACE_TEXT];
+            pl_table_line(&csv->table, csv->table.line[row], place);
             return pl_fail(err, PL_EFORMAT,
-                           "%s:%lld: field %d is %g, too large for float32",
-                           csv->options.path, (long long)csv->table.line[row],
-                           csv->columns.from[k] + 1, number);
+                           "%s:%s: field %d is %g, too large for float32",
+                           csv->options.path, place, csv->columns.from[k] + 1, number);
+        }
         x++;
         if (recipe->indicator)
             *x++ = is_empty;
@@ -261,7 +263,7 @@ int csv_refuse_empty(const csv_dataset_t *csv, int k, pl_error_t *err)
         || (!is_category && !isnan(recipe->fill)))
         return PL_OK;
     for (int64_t row = 0; row < csv->rows; row++) {
-        char place[48], text[80];
+        char place[PL_PLACE_TEXT], text[80];
         if (*pl_table_cell(&csv->table, row, csv->columns.from[k]))
             continue;
         pl_table_place(&csv->table, row, csv->columns.from[k], place);

@@ -206,7 +206,7 @@ static csv_target_t csv_decide_target(const csv_dataset_t *csv,
 
 int csv_labels_count(csv_dataset_t *csv, csv_labels_t *labels, pl_error_t *err)
 {
-    char place[48], text[80];
+    char place[PL_PLACE_TEXT], text[80];
     csv->samples.y = pl_alloc_array((size_t)csv->table.rows + 1, sizeof *csv->samples.y);
     if (!csv->samples.y)
         return pl_no_memory(err);
@@ -289,12 +289,13 @@ int csv_labels_decide(csv_dataset_t *csv, const csv_labels_t *labels,
         return csv_find_names(csv, labels, err);
     if (!labels->odd_line)
         return PL_OK;
-    char shown[400];
+    char shown[400], place[PL_PLACE_TEXT];
     snprintf(shown, sizeof shown, is_whole(labels->odd) ? "%.0f" : "%g", labels->odd);
+    pl_table_line(&csv->table, labels->odd_line, place);
     return pl_fail(err, PL_EFORMAT,
-                   "%s:%lld: the label is %s; classes are whole numbers from 0%s; the "
+                   "%s:%s: the label is %s; classes are whole numbers from 0%s; the "
                    "label %lld is ignored (ignore_index)",
-                   csv->options.path, (long long)labels->odd_line, shown,
+                   csv->options.path, place, shown,
                    csv->columns.wanted == TARGET_AUTO
                        ? ", and the training data has classes: to predict "
                          "a value, train with \"target\": \"value\""
@@ -338,16 +339,18 @@ int csv_count_classes(csv_dataset_t *csv, const pl_data_request_t *request,
     if (csv->learnt.kind != TARGET_CLASS)
         return PL_OK;
     csv_labels_t labels = {.smallest = INFINITY, .largest = -1};
+    char place[PL_PLACE_TEXT];
     for (int64_t row = 0; row < csv->rows; row++)
         label_count(csv, &labels, csv->samples.y[row]);
     for (int64_t row = 0; row < csv->rows && labels.largest > PL_LABEL_MAX; row++)
-        if (csv->samples.y[row] > PL_LABEL_MAX && !is_ignored(csv, csv->samples.y[row]))
+        if (csv->samples.y[row] > PL_LABEL_MAX && !is_ignored(csv, csv->samples.y[row])) {
+            pl_table_line(&csv->table, csv->table.line[row], place);
             return pl_fail(err, PL_EFORMAT,
-                           "%s:%lld: the label is %.0f, but the largest possible label "
+                           "%s:%s: the label is %.0f, but the largest possible label "
                            "is %d: number the classes from 0, or set \"target\": "
                            "\"value\"",
-                           csv->options.path, (long long)csv->table.line[row],
-                           csv->samples.y[row], PL_LABEL_MAX);
+                           csv->options.path, place, csv->samples.y[row], PL_LABEL_MAX);
+        }
     const int64_t largest = (int64_t)labels.largest;
     if (!data_info && csv->rows)
         pl_dataset_warn_of_labels(request, csv->options.path, csv->rows,

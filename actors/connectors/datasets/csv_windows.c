@@ -89,7 +89,7 @@ int csv_windows_begin(csv_dataset_t *csv, pl_error_t *err)
 static int time_check(const csv_dataset_t *csv, pl_error_t *err)
 {
     csv_recipe_t recipe;
-    char place[48], text[80];
+    char place[PL_PLACE_TEXT], text[80];
     double last = -INFINITY, time;
     const int column = csv_column(&csv->table, csv->options.time,
                                   strlen(csv->options.time));
@@ -140,7 +140,7 @@ static int targets_read(csv_dataset_t *csv, pl_error_t *err)
 {
     const int width = csv->columns.targets;
     const bool fills = csv->options.missing != MISSING_ERROR;
-    char place[48], text[80];
+    char place[PL_PLACE_TEXT], text[80];
     int code = PL_OK;
     double *value = pl_alloc_array((size_t)csv->rows + 1, sizeof *value);
     csv->samples.y = pl_alloc_array((size_t)csv->rows + 1,

@@ -124,8 +124,12 @@ static void propose_format(proposal_t *p)
     propose_set(p, "data.path", json_string(p->csv.options.path));
     if (*p->csv.options.from_table)
         propose_set(p, "data.table", json_string(p->csv.options.from_table));
-    if (ends_with(p->csv.options.path, ".jsonl")
-        || ends_with(p->csv.options.path, ".ndjson"))
+    if (table->files)
+        propose_reason(p, "data.name",
+                       "JSON Lines in %lld files: %lld objects with %d fields.",
+                       (long long)table->files, (long long)table->rows, table->columns);
+    else if (ends_with(p->csv.options.path, ".jsonl")
+             || ends_with(p->csv.options.path, ".ndjson"))
         propose_reason(p, "data.name", "JSON Lines: %lld objects with %d fields.",
                        (long long)table->rows, table->columns);
     else if (pl_is_sqlite(p->csv.options.path))
@@ -200,9 +204,10 @@ static void propose_cells(proposal_t *p)
     }
 }
 
-static int propose_table(proposal_t *p, const char *target, pl_error_t *err)
+int propose_table(proposal_t *p, const char *path, const char *target, pl_error_t *err)
 {
     const pl_table_t *table = &p->csv.table;
+    p->csv.options.path = path;
     int code = csv_load(&p->csv, err);
     if (!code && table->rows < 2)
         code = pl_fail(err, PL_EFORMAT,
@@ -385,7 +390,7 @@ char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
                        "(NumPy, HDF5) take a name behind the file",
                        path, part);
     else if (S_ISDIR(status.st_mode))
-        code = propose_folder(&p, path, err);
+        code = propose_folder(&p, path, target, err);
     else if ((ends_with(path, ".txt") || ends_with(path, ".bin")) && !target)
         propose_text(&p, path, NULL);
     else if (!target && propose_prose_field(path, field, sizeof field))
@@ -393,9 +398,8 @@ char *pl_data_propose(const char *path, const char *target, pl_error_t *err)
     else if (ends_with(path, ".npy") || is_archive(path))
         code = propose_arrays(&p, path, part, target, err);
     else {
-        p.csv.options.path = path;
         p.csv.options.from_table = part ? part : "";
-        code = propose_table(&p, target, err);
+        code = propose_table(&p, path, target, err);
     }
     pl_table_release(&p.csv.table);
     pl_free(p.column);

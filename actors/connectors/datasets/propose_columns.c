@@ -100,7 +100,7 @@ static int find_odd(proposal_t *p, bool *found, pl_error_t *err)
         table_column_t *c = &p->column[k];
         const char *first = NULL;
         int64_t line = 0, count = 0;
-        char text[24];
+        char text[24], place[PL_PLACE_TEXT];
         for (int64_t row = 0; row < table->rows && !c->unused; row++) {
             const char *cell = pl_table_cell(table, row, k);
             if (!is_odd(table, c, row, k))
@@ -117,12 +117,13 @@ static int find_odd(proposal_t *p, bool *found, pl_error_t *err)
             continue;
         *found = true;
         c->odd = true;
+        pl_table_line(table, line, place);
         propose_reason(p, c->unused ? "data.ignore" : "data.missing_values",
-                       "\"%.100s\" has %s, such as \"%.30s\" in line %lld: %s.",
+                       "\"%.100s\" has %s, such as \"%.30s\" in line %s: %s.",
                        propose_name(p, k, text),
                        c->kind == KIND_DATE ? "cells that are no dates"
                                             : "cells that are no numbers of float32",
-                       first, (long long)line,
+                       first, place,
                        c->unused ? "it is left out" : "such cells count as missing");
     }
     return PL_OK;

@@ -154,6 +154,12 @@ static const pl_file_kind_t *find_kind(const char *path)
     const int64_t classes = (int64_t)json_array_size(list.class_names);
     const bool has_train = is_there(path, "train", S_IFDIR);
     pl_files_release(&list);
+    const char *json, *other;
+    const bool is_table = csv_find_texts(path, &list, &json, &other, NULL) == PL_OK
+                          && json && !other;
+    pl_files_release(&list);
+    if (is_table)
+        return NULL;
     if (texts == 0)
         return &pl_picture_files;
     return has_train
@@ -163,31 +169,23 @@ static const pl_file_kind_t *find_kind(const char *path)
                : NULL;
 }
 
-/* A folder of texts without classes.  Of JSON Lines, the first file shows the field with
- * the texts. */
-static int propose_texts(proposal_t *p, const char *path, pl_error_t *err)
+/* A folder of texts without classes.  JSON Lines are a table, unless the first file shows
+ * a field with texts and nothing to predict. */
+static int propose_texts(proposal_t *p, const char *path, const char *target,
+                         pl_error_t *err)
 {
-    const pl_file_source_t source = {.kind = &pl_text_files,
-                                     .path = path,
-                                     .without_classes = true,
-                                     .links = true};
     pl_file_list_t list;
-    const char *json = NULL, *other = NULL;
+    const char *json, *other;
     char field[64];
-    int code = pl_files_find(&source, &list, err);
-    for (int64_t k = list.count; k-- > 0 && !code;)
-        *(csv_is_json_lines(list.path[k]) ? &json : &other) = list.path[k];
+    int code = csv_find_texts(path, &list, &json, &other, err);
     if (!code && json && other)
         code = pl_fail(err, PL_EFORMAT,
                        "%s has JSON Lines, such as %s, and other texts, such as %s: keep "
                        "one kind in the folder",
                        path, json, other);
-    else if (!code && json && !propose_prose_field(json, field, sizeof field))
-        code = pl_fail(err, PL_EFORMAT,
-                       "%s is JSON Lines with something to predict, a table, and a table "
-                       "is one file: join those of %s, such as by: cat %s/* >all.jsonl",
-                       json, path, path);
-    if (!code)
+    else if (!code && json && (target || !propose_prose_field(json, field, sizeof field)))
+        code = propose_table(p, path, target, err);
+    else if (!code)
         propose_text(p, path, json ? field : NULL);
     pl_files_release(&list);
     return code;
@@ -207,7 +205,7 @@ static void propose_mnist(proposal_t *p, const char *path)
     propose_reason(p, "module.name", "A convolutional network predicts the class.");
 }
 
-int propose_folder(proposal_t *p, const char *path, pl_error_t *err)
+int propose_folder(proposal_t *p, const char *path, const char *target, pl_error_t *err)
 {
     int code = PL_OK;
     const bool is_idx = is_there(path, "train-images-idx3-ubyte", S_IFREG)
@@ -216,7 +214,7 @@ int propose_folder(proposal_t *p, const char *path, pl_error_t *err)
     if (is_idx)
         propose_mnist(p, path);
     else if (!kind)
-        code = propose_texts(p, path, err);
+        code = propose_texts(p, path, target, err);
     else if ((code = propose_files(p, path, kind, err)) != PL_OK)
         return pl_error_prefix(err,
                                "%s is a folder without train-images-idx3-ubyte, so "

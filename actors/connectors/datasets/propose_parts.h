@@ -48,6 +48,8 @@ void propose_set(proposal_t *p, const char *path, json_t *value);
 const char *propose_name(const proposal_t *p, int column, char text[static 24]);
 /* Batches, epochs, optimizer, and with `stops` the callbacks. */
 void propose_training(proposal_t *p, int64_t samples, bool stops);
+/* A run for a table, a file or a folder; target: the name of its column  [found]. */
+int propose_table(proposal_t *p, const char *path, const char *target, pl_error_t *err);
 
 /* Looks at all columns of the table.  Errors name the cell that is not UTF-8. */
 int propose_columns(proposal_t *p, pl_error_t *err);
@@ -68,7 +70,7 @@ void propose_series(proposal_t *p, int time);
 
 /* A run for a folder, as pl_data_propose() does.  PL_EFORMAT: it has no data that are
  * known. */
-int propose_folder(proposal_t *p, const char *path, pl_error_t *err);
+int propose_folder(proposal_t *p, const char *path, const char *target, pl_error_t *err);
 
 /* The files of a folder of classes, or of its folder train/. */
 typedef struct class_folder {
