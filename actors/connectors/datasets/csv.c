@@ -20,9 +20,9 @@ _Static_assert(offsetof(csv_dataset_t, options) == 0, "they are read into its be
 
 static const pl_option_t csv_options[] = {
     PL_TEXT(csv_options_t, path, NULL, NULL,
-            "the file, plain, gzip or Zstandard; JSON Lines if it ends with .jsonl or "
-            ".ndjson; a SQLite database; a folder of JSON Lines, or with a folder of "
-            "text files for each class"),
+            "the file, plain, gzip or Zstandard (.jsonl, .ndjson: JSON Lines); a SQLite "
+            "database; a folder of JSON Lines, or one with a folder of texts for each "
+            "class"),
     PL_TEXT(csv_options_t, query, "\"\"", NULL,
             "of a SQLite database: the SELECT whose rows are the table"),
     {"table", PL_OPTION_TEXT, offsetof(csv_options_t, from_table), "\"\"", NULL,
