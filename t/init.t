@@ -87,6 +87,18 @@ a_folder_of_json_lines_is_texts_or_a_table() {
     try "$paceline" predict shards.json --checkpoint runs/latest
     is "$(grep -c . <<<"$out")" 120 "and predicts all rows"
     rm -rf runs
+    gzip shards/1.jsonl
+    head -c 9 /dev/zero >shards/blank
+    try "$paceline" fit shards.json --set trainer.max_epochs=1
+    like "$err" '1 file left out of the table, such as shards/blank' "what is no text is named: $err"
+    try "$paceline" predict shards.json --checkpoint runs/latest
+    is "$(grep -c . <<<"$out")" 120 "compressed files count"
+    gunzip shards/1.jsonl.gz
+    mv shards/blank shards/notes
+    echo notes >shards/notes
+    try "$paceline" fit shards.json
+    like "$err" 'shards has JSON Lines, such as shards/1.jsonl, and other texts, such as shards/notes: keep one' "other texts are refused"
+    rm -rf shards/notes runs
     echo '{"size": 1e300, "kind": "large"}' >>shards/2.jsonl
     try "$paceline" fit shards.json
     like "$err" 'shards:2.jsonl:61: field 1 is 1e\+300, too large for float32' "a wrong cell is named with its file"

@@ -62,7 +62,7 @@ static bool is_kind(const pl_file_kind_t *kind, const char *path)
     const char *ending = kind->endings;
     bool is = false;
     if (!ending)
-        return begins_as_text(path);
+        return begins_as_text(path) || csv_is_json_lines(path);
     for (size_t length; dot && *ending && !is; ending += strspn(ending, ", ")) {
         length = strcspn(ending, ",");
         is = strlen(dot) == length && !strncasecmp(dot, ending, length);

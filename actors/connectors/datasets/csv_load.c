@@ -88,6 +88,15 @@ int csv_find_texts(const char *folder, pl_file_list_t *list, const char **json,
     return code;
 }
 
+int csv_refuse_mixture(const char *folder, const char *json, const char *other,
+                       pl_error_t *err)
+{
+    return pl_fail(err, PL_EFORMAT,
+                   "%s has JSON Lines, such as %s, and other texts, such as %s: keep one "
+                   "kind in the folder",
+                   folder, json, other);
+}
+
 /* Whether a text of the first line, which was taken as names, occurs again below it, in a
  * table without columns of numbers: then it is a row. */
 static bool names_recur(const pl_table_t *table)
@@ -257,11 +266,16 @@ static int folder_load(csv_dataset_t *csv, pl_error_t *err)
     const char *json = NULL, *other = NULL;
     int code = folder ? csv_find_texts(folder, &list, &json, &other, err)
                       : pl_no_memory(err);
-    if (!code && json && !other)
-        code = pl_jsonl_load(csv->options.path, list.path, list.count, pl_file_limit(),
-                             &csv->table, err);
-    else if (!code)
-        code = texts_load(csv, err);
+    const bool is_table = json && !other;
+    if (!code && is_table && list.others)
+        csv_log(csv, PL_LOG_INFO, "%lld file%s left out of the table, such as %s",
+                (long long)list.others, pl_plural(list.others), list.other);
+    if (!code)
+        code = is_table ? pl_jsonl_load(csv->options.path, list.path, list.count,
+                                        pl_file_limit(), &csv->table, err)
+                        : texts_load(csv, err);
+    if (code == PL_EFORMAT && json && other)
+        csv_refuse_mixture(folder, json, other, err);
     pl_files_release(&list);
     pl_text_free(folder);
     return code;

@@ -409,6 +409,9 @@ struct pl_file_list;
  * after an error. */
 int csv_find_texts(const char *folder, struct pl_file_list *list, const char **json,
                    const char **other, pl_error_t *err);
+/* Says that a folder should not have both: PL_EFORMAT. */
+int csv_refuse_mixture(const char *folder, const char *json, const char *other,
+                       pl_error_t *err);
 /* The character that an option names; `none` for "none". */
 int csv_character(const char *path, const char *option, const char *text, char *found,
                   pl_error_t *err);

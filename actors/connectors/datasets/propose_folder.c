@@ -179,10 +179,7 @@ static int propose_texts(proposal_t *p, const char *path, const char *target,
     char field[64];
     int code = csv_find_texts(path, &list, &json, &other, err);
     if (!code && json && other)
-        code = pl_fail(err, PL_EFORMAT,
-                       "%s has JSON Lines, such as %s, and other texts, such as %s: keep "
-                       "one kind in the folder",
-                       path, json, other);
+        code = csv_refuse_mixture(path, json, other, err);
     else if (!code && json && (target || !propose_prose_field(json, field, sizeof field)))
         code = propose_table(p, path, target, err);
     else if (!code)
