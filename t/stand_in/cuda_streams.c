@@ -213,8 +213,11 @@ API cu_result_t cuLaunchKernel(CUfunction function, unsigned groups, unsigned gr
         || threads_z != 1 || shared || extra)
         return CU_INVALID_VALUE;
     if (__atomic_add_fetch(&stand_in_current->launches, 1, __ATOMIC_RELAXED)
-        == stand_in_fact("launch", 0, &code))
+        == stand_in_fact("launch", 0, &code)) {
+        if (code == CU_LAUNCH_FAILED)            /* the card is lost, with what it runs */
+            stand_in_break((cu_result_t)code);
         return (cu_result_t)code;
+    }
     launching_t l = {stand_in_current, function->enter, .groups = groups,
                      .threads = threads};
     for (int k = 0; k < function->arguments; k++)
