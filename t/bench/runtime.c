@@ -68,14 +68,18 @@ static const pl_handler_t echo_handlers[] = {PL_ON(start, echo_start),
 static const pl_actor_ops_t echo_ops = {.name = "echo",
                                         .size = sizeof(echo_t),
                                         .level = PL_LEVEL_CONNECTOR,
-                                        .handlers = echo_handlers};
+                                        .handlers = echo_handlers},
+                            flood_ops = {.name = "flood",
+                                         .size = sizeof(echo_t),
+                                         .level = PL_LEVEL_FIT_LOOP,
+                                         .handlers = echo_handlers};
 
 typedef struct asker {
-    pl_address_t echo;
+    pl_address_t echo, flood;
     int left, progress;
 } asker_t;
 
-/* run is a call of workers, begin one of loops. */
+/* run is a call of workers to loops, begin one of loops to connectors. */
 static const pl_actor_ops_t asker_ops = {.name = "asker",
                                          .size = sizeof(asker_t),
                                          .level = PL_LEVEL_WORKER},
@@ -107,6 +111,10 @@ static void rig_open(pl_where_t where)
     pl_spawn(asker, &echo_ops, where, &(pl_start_t){.options = ""},
              (pl_how_t){.on_answer = ready}, &asker->echo, &err);
     pl_reactor_run(reactor);
+    reactor->leave = false;
+    pl_spawn(asker, &flood_ops, where, &(pl_start_t){.options = ""},
+             (pl_how_t){.on_answer = ready}, &asker->flood, &err);
+    pl_reactor_run(reactor);
 }
 
 static void rig_close(void)
@@ -135,8 +143,10 @@ static void begin_answered(void *self, const pl_answer_t *answer)
 
 static void ask_once(void)
 {
-    pl_call_begin(looper, asker->echo, &(pl_begin_t){.stage = 1},
-                  (pl_how_t){.on_answer = begin_answered}, NULL);
+    pl_error_t err = {0};
+    if (!pl_call_begin(looper, asker->echo, &(pl_begin_t){.stage = 1},
+                       (pl_how_t){.on_answer = begin_answered}, &err))
+        bench_must(err.code, &err);
 }
 
 static double actor_round_trips(int count)
@@ -162,9 +172,11 @@ static void run_answered(void *self, const pl_answer_t *answer)
 
 static void order(void)
 {
+    pl_error_t err = {0};
     asker->left--;
-    pl_call_run(asker, asker->echo, &(pl_run_t){0}, (pl_how_t){.on_answer = run_answered},
-                NULL);
+    if (!pl_call_run(asker, asker->flood, &(pl_run_t){0},
+                     (pl_how_t){.on_answer = run_answered}, &err))
+        bench_must(err.code, &err);
 }
 
 static double actor_messages(int count)
