@@ -58,20 +58,6 @@ static bool has_avx512(void)
            && __builtin_cpu_supports("avx512vl");
 }
 
-/* Products of bfloat16 that are faster than those of float32.  On processors with
- * AVX512-FP16 only those of AMX are: AVX512-BF16's have half the speed of float32's
- * there (110 to 225 GFLOP/s on a core of Sapphire Rapids). */
-static bool has_halves(void)
-{
-    return __builtin_cpu_supports("avx512bf16")
-           && (__builtin_cpu_supports("amx-bf16")
-               || !__builtin_cpu_supports("avx512fp16"));
-}
-#else
-static bool has_halves(void)
-{
-    return false;
-}
 #endif
 
 /* Best first. */
@@ -111,7 +97,7 @@ static void describe(const pl_cpu_t *cpu, pl_device_info_t *info)
     info->memory = sysinfo(&system) == 0 ? (size_t)system.totalram * system.mem_unit : 0;
     pl_library_name(info->library);
     info->emulated = 1u << PL_F16;
-    if (!has_halves() || !pl_library_use_halves(cpu->library))
+    if (!pl_library_has_halves())
         info->emulated |= 1u << PL_BF16;
 }
 

@@ -36,9 +36,8 @@ typedef struct pl_matmul {
                                   16-bit products, which are summed in float32 */
 } pl_matmul_t;
 
-/* Products may be of 16 bits from now on, because the processor has such products
- * (AVX512-BF16, AMX).  False, and they may not: the library's are not right here. */
-bool pl_library_use_halves(pl_library_t *library);
+/* Products of bfloat16 are faster than those of float32 on this processor. */
+bool pl_library_has_halves(void);
 
 pl_cpu_product_t *pl_cpu_product_matmul(pl_library_t *library, const pl_matmul_t *m,
                                         pl_error_t *err);

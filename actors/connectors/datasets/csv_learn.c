@@ -32,6 +32,7 @@ int csv_kinds_count(const csv_dataset_t *csv, int column, csv_kinds_t *kinds)
     kinds->counts = kinds->counts ? kinds->counts : json_object();
     kinds->words = kinds->words ? kinds->words : json_object();
     int failed = !kinds->counts || !kinds->words;
+    const char *counted[64] = {0};                /* the last ones, which often recur */
     for (int64_t row = 0; row < csv->table.rows && !failed; row++) {
         const char *cell = pl_table_cell(&csv->table, row, column);
         double number;
@@ -40,10 +41,15 @@ int csv_kinds_count(const csv_dataset_t *csv, int column, csv_kinds_t *kinds)
         kinds->numbers += is_number;
         if (!*cell)
             continue;
-        for (int k = 0; k < 3; k++)
+        for (int k = 0; k < 3 && !is_number; k++)
             kinds->dates[k] += pl_date(cell, (pl_date_order_t)k, &number);
-        if (json_object_size(kinds->counts) <= CATEGORIES_MAX)
-            failed = csv_count_text(kinds->counts, cell);
+        const char **like = &counted[(5 * (unsigned)cell[0] + (unsigned)cell[1]) % 64];
+        if ((!*like || strcmp(cell, *like) != 0)
+            && json_object_size(kinds->counts) <= CATEGORIES_MAX) {
+            *like = cell;
+            if (!json_object_get(kinds->counts, cell))
+                failed = json_object_set_new_nocheck(kinds->counts, cell, json_true());
+        }
         if (!is_number && !failed && json_object_size(kinds->words) < 3)
             failed = csv_count_text(kinds->words, cell);
     }
@@ -129,10 +135,13 @@ void csv_numbers_add(csv_numbers_t *numbers, const csv_dataset_t *csv,
                 numbers->smallest = numbers->largest = number;
                 numbers->any = true;
             }
-            numbers->smallest = fmin(numbers->smallest, number);
-            numbers->largest = fmax(numbers->largest, number);
+            if (number < numbers->smallest)
+                numbers->smallest = number;
+            if (number > numbers->largest)
+                numbers->largest = number;
             numbers->parts |= number != whole ? DATE_DAY : 0;
-            numbers->parts |= fmod(whole - numbers->first, 7) != 0 ? DATE_WEEK : 0;
+            if (!(numbers->parts & DATE_WEEK) && fmod(whole - numbers->first, 7) != 0)
+                numbers->parts |= DATE_WEEK;
         }
         if (pl_data_split_holds(split, csv->source.base + row))
             continue;
@@ -291,18 +300,17 @@ int csv_values_decide(const csv_dataset_t *csv, int k, json_t *counts, pl_error_
 /* ---- A table in memory ---- */
 
 int csv_learn(csv_dataset_t *csv, const pl_data_split_t *split, double *value,
-              pl_error_t *err)
+              csv_numbers_t *numbers, pl_error_t *err)
 {
     int code = PL_OK;
     for (int k = 0; k < csv->columns.sources && !code; k++) {
         csv_recipe_t *recipe = &csv->learnt.recipe[k];
-        csv_numbers_t numbers = {0};
         if (recipe->kind == KIND_NUMBER || recipe->kind == KIND_DATE) {
             code = csv_read_numbers(csv, k, value, err);
             if (code)
                 break;
-            csv_numbers_add(&numbers, csv, split, value);
-            csv_numbers_decide(&csv->options, &numbers, recipe);
+            csv_numbers_add(&numbers[k], csv, split, value);
+            csv_numbers_decide(&csv->options, &numbers[k], recipe);
             if (csv->options.missing != MISSING_ERROR && isnan(recipe->fill))
                 code = learn_fill(csv, split, value, recipe, err);
         }

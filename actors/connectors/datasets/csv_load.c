@@ -39,14 +39,16 @@ void csv_empty_cells(csv_dataset_t *csv)
 {
     const size_t cells = (size_t)csv->table.rows * (size_t)csv->table.columns;
     size_t longest = 0, length;
+    bool begins[256] = {false};                   /* a word begins with this character */
     for (const char *word = csv->options.missing_values; *word;
          word += length + (word[length] != 0)) {
         length = strcspn(word, ",");
         longest = length > longest ? length : longest;
+        begins[(unsigned char)*word] = length > 0;
     }
     for (size_t k = 0; k < cells; k++) {
         char *cell = csv->table.cell[k];
-        const size_t size = strnlen(cell, longest + 1);
+        const size_t size = begins[(unsigned char)*cell] ? strnlen(cell, longest + 1) : 0;
         if (size == 0 || size > longest)
             continue;
         for (const char *word = csv->options.missing_values; *word;

@@ -310,9 +310,10 @@ int csv_count_values(const csv_dataset_t *csv, const pl_data_split_t *split, int
 /* The recipe of source k: the values that are frequent enough, sorted. */
 int csv_values_decide(const csv_dataset_t *csv, int k, json_t *counts, pl_error_t *err);
 
-/* Learns all recipes from the rows that the split does not hold; value [rows] is free. */
+/* Learns all recipes, and numbers [sources], from the rows that the split does not hold;
+ * value [rows] is free. */
 int csv_learn(csv_dataset_t *csv, const pl_data_split_t *split, double *value,
-              pl_error_t *err);
+              csv_numbers_t *numbers, pl_error_t *err);
 
 /* ---- csv_recipe.c ---- */
 

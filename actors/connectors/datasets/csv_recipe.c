@@ -341,9 +341,11 @@ int csv_prepare(csv_dataset_t *csv, const pl_data_split_t *split, const json_t *
                 pl_error_t *err)
 {
     double *value = pl_alloc_array((size_t)csv->rows + 1, sizeof *value);
-    int code = value ? PL_OK : pl_no_memory(err);
+    csv_numbers_t *numbers = pl_alloc_array((size_t)csv->columns.sources + 1,
+                                            sizeof *numbers);
+    int code = value && numbers ? PL_OK : pl_no_memory(err);
     if (!code && !data_info)
-        code = csv_learn(csv, split, value, err);
+        code = csv_learn(csv, split, value, numbers, err);
     for (int k = 0; k < csv->columns.sources && !code; k++)
         code = csv_refuse_empty(csv, k, err);
     if (!code)
@@ -362,7 +364,7 @@ int csv_prepare(csv_dataset_t *csv, const pl_data_split_t *split, const json_t *
         } else if (recipe->kind != KIND_TEXT
                    && !(code = csv_read_numbers(csv, k, value, err))) {
             if (!data_info && csv->options.standardize)
-                csv->learnt.moments[at] = csv_measure(csv, split, value, recipe->fill);
+                csv->learnt.moments[at] = csv_numbers_moments(&numbers[k], recipe->fill);
             code = fill_numbers(csv, k, at, value, err);
         }
         at += recipe->width;
@@ -372,5 +374,6 @@ int csv_prepare(csv_dataset_t *csv, const pl_data_split_t *split, const json_t *
         csv->learnt.moments[k] =
             csv->learnt.moments[k % csv->learnt.features];  /* each row of a window */
     pl_free(value);
+    pl_free(numbers);
     return code;
 }
