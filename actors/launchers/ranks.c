@@ -269,7 +269,7 @@ static void addresses_check(pl_ranks_t *ranks)
     else if (passed < PL_SECOND)
         ranks->waited += passed;
     if (!ranks->reported || ranks->reported >= ranks->count || !ranks->run
-        || ranks->error.code != PL_OK)
+        || ranks->error.code != PL_OK || (!ranks->answered && ranks->waited <= limit))
         return;
     for (int k = 0; k < ranks->count; k++) {
         pl_rank_t *rank = &ranks->rank[k];

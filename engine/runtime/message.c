@@ -170,8 +170,8 @@ static const struct {
 
 size_t pl_field_place(pl_field_type_t type, size_t *offset)
 {
-    size_t at = (*offset + layout[type].align - 1) / layout[type].align
-                * layout[type].align;
+    const size_t align = layout[type].align,               /* a power of two */
+                 at = (*offset + align - 1) & ~(align - 1);
     *offset = at + layout[type].size;
     return at;
 }
@@ -212,10 +212,10 @@ static void payload_release(void *bytes, void *hint)
     pl_free(payload);
 }
 
-/* Measures (at NULL) or writes. */
+/* Measures, and writes as far as there is room. */
 typedef struct frame_writer {
     unsigned char *at;
-    size_t size;
+    size_t size, room;
     payload_t *payload;                                     /* while measuring: NULL */
     int handle_count;
     bool is_foreign;                            /* has `transfer` in place of an object */
@@ -226,7 +226,7 @@ typedef struct frame_writer {
 
 static void put(frame_writer_t *w, const void *data, size_t size)
 {
-    if (w->at && size)
+    if (size && w->size + size <= w->room)
         memcpy(w->at + w->size, data, size);
     w->size += size;
 }
@@ -301,12 +301,16 @@ static void put_frame(frame_writer_t *w, const pl_envelope_t *envelope,
         put_fields(w, envelope->message, section, fields);
 }
 
-/* Plain memory holds a frame without objects, a payload one with objects. */
+/* Plain memory holds a frame without objects, a payload one with objects.  A small frame
+ * without objects is complete when it is measured. */
 static int frame_make(frame_writer_t w, pl_frame_t *frame, const pl_envelope_t *envelope,
                       const void *fields, pl_error_t *err)
 {
     pl_error_t own;
+    unsigned char small[256];
     w.err = err ? err : &own;
+    w.at = small;
+    w.room = sizeof small;
     put_frame(&w, envelope, fields);
     const size_t size = w.size;
     if (!w.failed && size > PL_MESSAGE_MAX)
@@ -328,7 +332,12 @@ static int frame_make(frame_writer_t w, pl_frame_t *frame, const pl_envelope_t *
     w.at = w.payload ? w.payload->bytes : pl_frame_new(frame, size, w.err);
     if (!w.at)
         return PL_ENOMEM;
+    if (!w.payload && size <= sizeof small) {
+        memcpy(w.at, small, size);
+        return PL_OK;
+    }
     w.size = 0;
+    w.room = size;
     w.handle_count = 0;
     put_frame(&w, envelope, fields);
     if (!w.failed)
@@ -498,6 +507,7 @@ int pl_messages_add(pl_messages_t *list, pl_message_t message, bool is_reply,
     memcpy(at, &head, sizeof head);
     w.at = at + sizeof head;
     w.size = 0;
+    w.room = size - sizeof head;
     put_fields(&w, message, section, fields);
     put(&w, zeros, pl_padding(w.size));
     list->size += size;
