@@ -217,8 +217,7 @@ static void split_sums(refining_t *r)
         const pl_value_t *sum = &g->value[assign->input[assign->code == PL_OP_assign]];
         if (assign->code != PL_OP_assign || sum->source != PL_FROM_OP
             || g->value[assign->input[0]].index != PL_REGION_GRADS
-            || r->readers[assign->input[1]] != 1
-            || is_touched(g, &g->value[assign->input[0]], i))
+            || r->readers[assign->input[1]] != 1)
             continue;
         /* The input of the add that a product makes; rows make the other. */
         const int at = sum->op;
@@ -229,7 +228,7 @@ static void split_sums(refining_t *r)
             if (a && b && is_product(a->code) && b->code == PL_OP_embedding_grad)
                 first = k;
         }
-        if (first < 0)
+        if (first < 0 || is_touched(g, &g->value[assign->input[0]], i))
             continue;
         const int32_t product = g->op[at].input[first], rows = g->op[at].input[!first];
         g->op[at] = *assign;
