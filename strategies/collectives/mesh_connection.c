@@ -155,7 +155,7 @@ bool cipher_open(mesh_cipher_t *c, void *open, const unsigned char *sealed, size
 
 /* ---- the connection ---- */
 
-/* A machine that is gone sends nothing: the kernel probes it every second of silence. 
+/* A machine that is gone sends nothing: the kernel probes it every second of silence.
  * While data is in flight the kernel does not probe, but waits for minutes. */
 enum { ALIVE_SECONDS = PL_TCP_ASK_MS / 1000, ALIVE_TIMES = 3 };
 
