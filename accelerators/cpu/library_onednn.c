@@ -263,9 +263,8 @@ static dnnl_status_t halves_describe(int rank, const pl_matrix_t *m,
     return dnnl_memory_desc_init_by_tag(md, rank, dim, dnnl_bf16, dnnl_format_tag_any);
 }
 
-/* On processors with AVX512-FP16 only the products of AMX are faster: those of AVX512-BF16
- * have half the speed of float32's there (110 to 225 GFLOP/s on a core of Sapphire
- * Rapids). */
+/* On processors with AVX512-FP16 only the products of AMX are faster: AVX512-BF16's have
+ * half the speed of float32's there (110 to 225 GFLOP/s on a core of Sapphire Rapids). */
 bool pl_library_has_halves(void)
 {
     const dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
