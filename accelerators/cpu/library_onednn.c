@@ -285,14 +285,16 @@ static bool uses_halves(const pl_matmul_t *m)
 }
 
 /* Whether the library's product of packed blocks is the faster one, which with AVX-512 is
- * not its first choice.  By measurements of 40 products of 128 to 3072 rows and columns
+ * not its first choice.  By measurements of 80 products of 128 to 3072 rows and columns
  * it is up to 1.8 times as fast if neither factor lies on its side, or only the first
- * and the result is not high; about equal, and left, if the second does. */
+ * and the result is wide or not high; about equal, and left, if the second does. */
 static bool is_for_blocks(const pl_matmul_t *m)
 {
     const int row = m->rank - 2, column = m->rank - 1;
+    const int64_t high = m->c.dim[row], wide = m->c.dim[column];
     return m->rank == 2 && m->b.stride[column] == 1 && m->a.dim[column] >= 128
-           && (m->a.stride[column] == 1 || m->c.dim[row] <= 3 * m->c.dim[column]);
+           && (m->a.stride[column] == 1 || high <= 768 || high <= 3 * wide
+               || wide >= 640);
 }
 
 pl_cpu_product_t *pl_cpu_product_matmul(pl_library_t *library, const pl_matmul_t *m,
