@@ -721,18 +721,19 @@ static pl_node_t build_rotary(pl_graph_t *g, const operator_case_t *c)
                                             .interleaved = c->arg[1]});
 }
 
-/* q, k, v cut out of one tensor [B, T, 3C] as a language model does; arg: heads,
- * causal. */
+/* q, k, v cut out of one tensor [B, T, 3C] as a language model does; arg: heads, causal,
+ * the place of the first cut among them. */
 static pl_node_t build_self_attention(pl_graph_t *g, const operator_case_t *c)
 {
     pl_node_t x = param(g, c, 0), part[3];
     const int64_t B = pl_dim(g, x, 0), T = pl_dim(g, x, 1), C = pl_dim(g, x, 2) / 3,
                   heads = c->arg[0];
     for (int i = 0; i < 3; i++)
-        part[i] = pl_permute(g,
-                             pl_reshape(g, pl_slice(g, x, 2, i * C, (i + 1) * C),
-                                        PL_SHAPE(B, T, heads, C / heads)),
-                             (int[]){0, 2, 1, 3});
+        part[(i + c->arg[2]) % 3] = pl_permute(
+            g,
+            pl_reshape(g, pl_slice(g, x, 2, i * C, (i + 1) * C),
+                       PL_SHAPE(B, T, heads, C / heads)),
+            (int[]){0, 2, 1, 3});
     const pl_attention_options_t options = {.causal = c->arg[1]};
     pl_node_t y = pl_attention(g, part[0], part[1], part[2], &options);
     return pl_reshape(g, pl_permute(g, y, (int[]){0, 2, 1, 3}), PL_SHAPE(B, T, C));
@@ -1515,6 +1516,8 @@ const operator_case_t operator_cases[] = {
     {CASE("attention, heads cut out", self_attention, 1, S(2, 5, 24)), .arg = {2, true}},
     {CASE("attention, width 8, heads cut out", self_attention, 1, S(2, 7, 48)),
      .arg = {2, true}},
+    {CASE("attention, keys cut out first", self_attention, 1, S(2, 7, 48)),
+     .arg = {2, false, 1}},
     {CASE("attention, four batches of four heads", self_attention, 1, S(4, 5, 96)),
      .arg = {4, true}},
     {CASE("attention, width 16", attention, 3, S(2, 2, 5, 16), S(2, 2, 5, 16),

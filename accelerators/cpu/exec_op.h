@@ -64,6 +64,9 @@ extern const pl_prepare_t pl_prepare_steps[PL_OPCODES];
 /* An operator of a user, with its kernel. */
 int pl_prepare_apply(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err);
 
+/* Lets a prepared gradient of attention write what a concat of its unit would copy. */
+void pl_attention_join(pl_exec_op_t *s, const pl_builder_t *b, const pl_op_t *concat);
+
 /* PL_OK when n indices of type s->dtype are in [0, below); an ignored one is valid. */
 int pl_check_indices(const pl_exec_op_t *s, const void *indices, int64_t n, int64_t below,
                      pl_error_t *err);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "accelerators/cpu/exec_op.h"
+#include "accelerators/plan/fuse.h"
 #include "accelerators/plan/view.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -273,7 +274,7 @@ static pl_strides_t strides_out(const pl_exec_op_t *s, const pl_exec_context_t *
 {
     const attention_own_t *own = s->own;
     pl_strides_t strides = own->out[k].strides;
-    strides.at = pl_out(s, f, k) ? pl_out(s, f, k)
+    strides.at = pl_out(s, f, k) ? (const float *)pl_out(s, f, k) + own->out[k].offset
                                  : (float *)(f->scratch + own->part * (size_t)f->threads);
     return strides;
 }
@@ -321,9 +322,31 @@ static int run_attention(const pl_exec_op_t *s, const pl_exec_context_t *f,
     return PL_OK;
 }
 
-static int prepare_attention(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+/* Of [batch, tokens, heads, width]; the scores' maxima and sums have three axes. */
+static attention_side_t side_of_tokens(const pl_view_t *view)
 {
     static const int swap[] = {0, 2, 1, 3};
+    const pl_view_t swapped = view->shape.rank == 4 ? pl_view_permute(view, swap) : *view;
+    return side_of(&swapped);
+}
+
+void pl_attention_join(pl_exec_op_t *s, const pl_builder_t *b, const pl_op_t *concat)
+{
+    attention_own_t *own = s->own;
+    const pl_view_t *view = &b->lowered->view[concat->attr.from];
+    pl_view_t place;
+    for (int k = 0; k < concat->input_count; k++)
+        for (int i = 0; i < s->op.output_count; i++)
+            if (s->op.output[i] == concat->input[k]
+                && pl_concat_place(&b->lowered->graph, concat, view, k, &place)) {
+                own->out[i] = side_of_tokens(&place);
+                s->op.output[i] = concat->output[0];
+                break;
+            }
+}
+
+static int prepare_attention(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *err)
+{
     const bool grad = s->op.code == PL_OP_attention_grad;
     const pl_view_t *strides = &b->lowered->view[s->op.attr.from];
     const pl_shape_t q = strides[grad].shape;
@@ -339,10 +362,8 @@ static int prepare_attention(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t 
         own->in[k] = side_of(&view);
     }
     for (int k = 0; k < s->op.output_count; k++) {
-        pl_view_t view = pl_view_whole(s->op.output[k], pl_exec_op_out(b, s, k));
-        if (view.shape.rank == 4)
-            view = pl_view_permute(&view, swap);
-        own->out[k] = side_of(&view);
+        const pl_view_t view = pl_view_whole(s->op.output[k], pl_exec_op_out(b, s, k));
+        own->out[k] = side_of_tokens(&view);
     }
     own->job = (pl_attention_job_t){.batch = q.dim[0],
                                     .heads = q.dim[1],

@@ -116,6 +116,9 @@ static int prepare_unit(const cpu_compiler_t *c, const pl_builder_t *b, pl_exec_
     int code = prepare(s, b, err);
     if (code != PL_OK && err)
         return pl_error_prefix(err, "%s", pl_op_where(op, where));
+    for (int i = from + 1; i < to && code == PL_OK; i++)
+        if (c->lowered.graph.op[i].code == PL_OP_concat)
+            pl_attention_join(s, b, &c->lowered.graph.op[i]);
     return code;
 }
 
@@ -268,7 +271,7 @@ static int fill_plan(cpu_compiler_t *c, pl_error_t *err)
 
 static int compile(cpu_compiler_t *c, const pl_graph_t *g, pl_error_t *err)
 {
-    static const pl_unit_limits_t limits = {.operands = PL_PROGRAM_OPERANDS,
+    pl_unit_limits_t limits = {.operands = PL_PROGRAM_OPERANDS,
                                             .lines = PL_PROGRAM_LINES,
                                             .dropouts = PL_PROGRAM_DROPOUTS,
                                             .totals = PL_PROGRAM_TOTALS};
@@ -280,6 +283,7 @@ static int compile(cpu_compiler_t *c, const pl_graph_t *g, pl_error_t *err)
         pl_rewrite(&c->graph);
         code = pl_lower(&c->lowered, &c->graph, err);
     }
+    limits.view = c->lowered.view;
     if (code == PL_OK)
         code = pl_fuse(&c->fusion, &c->lowered.graph, &limits, err);
     if (code == PL_OK) {

@@ -94,19 +94,34 @@ static bool is_core(const fuser_t *f, const pl_op_t *op)
                || is_gradient(f, op) || is_product(f, op));
 }
 
+bool pl_concat_place(const pl_graph_t *g, const pl_op_t *concat, const pl_view_t *view,
+                     int k, pl_view_t *place)
+{
+    const int32_t result = concat->output[0];
+    const pl_view_t whole = pl_view_whole(result, g->value[result].shape);
+    const int axis = concat->attr.axis;
+    int64_t at = 0;
+    for (int i = 0; i < k; i++)
+        at += view[i].shape.dim[axis];
+    const pl_view_t slice = pl_view_slice(&whole, axis, at, view[k].shape.dim[axis], 1);
+    return pl_view_reshape(&slice, g->value[concat->input[k]].shape, place);
+}
+
 /* The operation whose outputs a concat joins in the order of memory, if the concat is
  * their only reader; else -1. */
 static int concat_source(const fuser_t *f, const pl_op_t *op)
 {
     const pl_graph_t *g = f->g;
     int maker = -1;
-    for (int k = 0; k < op->input_count && f->limits->cores; k++) {
+    for (int k = 0; k < op->input_count && f->limits->view; k++) {
         const pl_view_t *view = &f->limits->view[op->attr.from + k];
         const pl_value_t *part = &g->value[op->input[k]];
+        pl_view_t place;
         if (part->source != PL_FROM_OP || (k && part->op != maker) || view->offset
             || g->op[part->op].code != PL_OP_attention_grad || !pl_view_is_dense(view)
             || pl_graph_readers(g, op->input[k]) != 1
-            || pl_elements(view->shape) != pl_elements(part->shape))
+            || pl_elements(view->shape) != pl_elements(part->shape)
+            || !pl_concat_place(g, op, view - k, k, &place))
             return -1;
         maker = part->op;
     }

@@ -24,7 +24,9 @@ typedef struct pl_unit_limits {
     int lines;                               /* operations */
     int dropouts, totals;                    /* operations of these kinds */
     bool cores;                              /* see pl_unit_core() */
-    const struct pl_view *view;              /* views of a lowered graph, for cores */
+    const struct pl_view *view;              /* views of a lowered graph; then a concat of
+                                                an attention's gradients alone joins their
+                                                unit  [none does] */
     /* The result of the product whose unit operation `op` may join, because it reads the
      * result or runs next to the product; -1: none  [none joins a product]. */
     int32_t (*front)(const pl_graph_t *g, int op, void *user);
@@ -52,6 +54,10 @@ bool pl_unit_in_place(const pl_fusion_t *fusion, const pl_graph_t *g, int op,
  * gradient of a cross-entropy the cross-entropy, and sums a product.  Only an assign that
  * adds it follows a gradient. */
 int pl_unit_core(const pl_graph_t *g, int from, int to);
+/* The place of input k within the result of a concat, in the shape of the input's value;
+ * `view` has the views of its inputs.  False: strides cannot express it. */
+bool pl_concat_place(const pl_graph_t *g, const pl_op_t *concat,
+                     const struct pl_view *view, int k, struct pl_view *place);
 /* True if operations [from, to) need no call: reshapes, and assigns that are done. */
 bool pl_unit_is_nothing(const pl_graph_t *g, const bool *done, int from, int to);
 /* The first of them that is not a reshape: the first unit may begin with reshapes of

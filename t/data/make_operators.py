@@ -78,10 +78,11 @@ def rotary_attention(q, k, v, causal=False, base=10000, first=0, interleaved=Fal
     return (q @ k.mT * q.shape[-1] ** -.5 + bias).masked_fill(~seen, -torch.inf).softmax(-1) @ v
 
 
-def self_attention(x):
+def self_attention(x, causal=True, first=0):
     B, T, C = x.shape[0], x.shape[1], x.shape[2] // 3
-    q, k, v = (part.reshape(B, T, 2, C // 2).transpose(1, 2) for part in x.split(C, 2))
-    return attention(q, k, v, True).transpose(1, 2).reshape(B, T, C)
+    parts = [part.reshape(B, T, 2, C // 2).transpose(1, 2) for part in x.split(C, 2)]
+    q, k, v = (parts[(i - first) % 3] for i in range(3))
+    return attention(q, k, v, causal).transpose(1, 2).reshape(B, T, C)
 
 
 def parts(x, n, dim):
@@ -483,6 +484,7 @@ C = [  # name, function, shapes, low, high, indices (shape, classes, ignored)
     ("attention, one token", lambda q, k, v: attention(q, k, v, True), [(1, 1, 1, 3)] * 3),
     ("attention, ragged", lambda q, k, v: attention(q, k, v, True), [(1, 1, 19, 8)] * 3),
     ("attention, heads cut out", self_attention, [(2, 5, 24)]),
+    ("attention, keys cut out first", lambda x: self_attention(x, False, 1), [(2, 7, 48)]),
     ("softmax", lambda a: a.softmax(-1), [(3, 5)], -4, 4),
     ("softmax, three axes", lambda a: a.softmax(-1), [(2, 3, 17)], -4, 4),
     ("layer_norm", lambda a, w, b: F.layer_norm(a, w.shape, w, b), [(3, 5), (5,), (5,)]),
