@@ -271,7 +271,10 @@ static void a_view_that_opens_later_has_the_active_runs(void)
                        &(pl_run_progress_t){.event = PL_RUN_EVENT_TRAIN,
                                             .global_step = 30,
                                             .total_steps = 90,
-                                            .metrics = "{\"train_loss\": 0.5}",
+                                            .metrics = "{\"train_loss\": 0.5,"
+                                                       " \"ranks\": {\"slow\": 1},"
+                                                       " \"sizes\": [1, 2],"
+                                                       " \"counts\": [[1, 2], [3, 4]]}",
                                             .run_dir = "",
                                             .module = "",
                                             .options = ""});
@@ -291,6 +294,8 @@ static void a_view_that_opens_later_has_the_active_runs(void)
     is_int(integer(run, "step"), 33, "after which step");
     is_int(integer(run, "total_steps"), 90, "of how many");
     ok(newest_of(run, "train_loss") == 0.5, "its newest metrics");
+    is_int((long long)json_array_size(json_object_get(run, "drawings")), 1,
+           "of those that are no numbers, the matrix alone");
     ok(json_number_value(json_object_get(run, "clip")) == 0.5, "its clipping");
     ok(json_number_value(json_object_get(run, "began")) > 9, "when it began");
     is_int((long long)json_array_size(json_object_get(run, "points")), 0, "no points");

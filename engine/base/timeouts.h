@@ -15,7 +15,8 @@ enum {
 
     PL_SOCKET_BEAT_MS = 500,               /* of ZeroMQ's thread, over TCP: the machine */
     PL_SOCKET_SILENCE_MS = 2000,           /* after which a connection is cut */
-    PL_LINK_BEAT_MS = 500,                 /* of the thread that has the link's end */
+    PL_LINK_BEAT_MS = 500,                 /* of the thread that has the link's end, */
+    PL_LINK_TICKS = 4,                     /* which looks so often in that time */
 
     /* Without data for this time, the other end of a link counts as silent, a rank that
      * does not die with its launcher ends itself (its lease), and a rank is lost for the
@@ -60,7 +61,8 @@ enum {
 #define PL_IN_ORDER(a, b, why) _Static_assert((a) < (b), why)
 
 PL_IN_ORDER(2 * PL_SOCKET_BEAT_MS, PL_SOCKET_SILENCE_MS, "one beat may be lost");
-PL_IN_ORDER(3000 + PL_LINK_BEAT_MS, PL_SILENCE_MS, "what TCP repeats has arrived");
+PL_IN_ORDER(3000 + PL_LINK_BEAT_MS + PL_LINK_BEAT_MS / PL_LINK_TICKS, PL_SILENCE_MS,
+            "what TCP repeats has arrived");
 PL_IN_ORDER(2 * PL_TCP_ASK_MS, PL_SILENCE_MS, "one answer may be lost");
 PL_IN_ORDER(PL_SILENCE_MS, PL_REJOIN_MS, "the old rank is gone before a new one");
 PL_IN_ORDER(PL_REJOIN_MS, PL_NODE_END_MS,

@@ -138,6 +138,9 @@ void pl_run_view_open(pl_run_view_t *view)
     pthread_mutex_lock(&view->lock);
     if (!view->shown)
         view->guesses = newest_living(view) != NULL;
+    for (int k = 0; !view->shown && k < RUNS_MAX; k++)
+        if (view->run[k])
+            run_read(view, view->run[k]);
     __atomic_add_fetch(&view->shown, 1, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&view->lock);
 }

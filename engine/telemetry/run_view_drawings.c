@@ -24,11 +24,19 @@ static bool text_take(char **kept, const json_t *value)
     return true;
 }
 
+/* Others, as the times of the ranks, change with each report and are not drawn. */
+static bool is_drawing(const json_t *value)
+{
+    return json_is_array(json_array_get(value, 0)) || json_object_get(value, "points");
+}
+
 void run_drawing(pl_run_view_t *view, viewed_run_t *run, const char *name,
                 const json_t *value)
 {
     char shown[sizeof run->drawing[0].name];
     int k = 0;
+    if (!is_drawing(value))
+        return;
     pl_utf8_show(name, shown, sizeof shown);
     while (k < run->drawings && strcmp(run->drawing[k].name, shown) != 0)
         k++;

@@ -132,6 +132,8 @@ typedef struct viewed_run {
     char name[COLUMNS_MAX][48];
     int columns;
     double newest[COLUMNS_MAX];
+    char *unread;                              /* JSON: the newest metrics, that are read
+                                                  when they are shown  [NULL: none] */
 
     /* From here on: what only the stream says; run_forget() clears it. */
     curves_t curves;
@@ -228,9 +230,11 @@ viewed_run_t *run_new(uint64_t call, uint64_t number,
 void run_free(viewed_run_t *run);
 /* Clears what only the stream says. */
 void run_forget(viewed_run_t *run);
-/* is_of_stream: it makes points; the engine's own reports do not. */
+/* is_of_stream: it makes points; the engine's own reports do not, and their metrics wait
+ * for run_read(), because mostly nothing shows them. */
 void run_report(pl_run_view_t *view, viewed_run_t *run, const pl_run_progress_t *report,
                 double now, bool is_of_stream);
+void run_read(pl_run_view_t *view, viewed_run_t *run);
 void run_end(pl_run_view_t *view, viewed_run_t *run);
 /* A metric whose value is no number; the class names among the data info.  Both are sent
  * to readers whose items end before them.  run_view_drawings.c */

@@ -60,6 +60,7 @@ void run_free(viewed_run_t *run)
         return;
     run_forget(run);
     pl_text_free(run->options);
+    pl_text_free(run->unread);
     run_drawings_free(run);
     pl_free(run);
 }
@@ -328,6 +329,15 @@ double run_seconds(const pl_run_view_t *view, const viewed_run_t *run)
     return until - run->began - run->paused;
 }
 
+void run_read(pl_run_view_t *view, viewed_run_t *run)
+{
+    curve_point_t point;
+    if (run->unread)
+        metrics_take_values(view, run, PL_RUN_EVENT_TRAIN, run->unread, point.value);
+    pl_text_free(run->unread);
+    run->unread = NULL;
+}
+
 void run_report(pl_run_view_t *view, viewed_run_t *run, const pl_run_progress_t *report,
                 double now, bool is_of_stream)
 {
@@ -364,14 +374,16 @@ void run_report(pl_run_view_t *view, viewed_run_t *run, const pl_run_progress_t 
     point.step = report->global_step;
     point.epoch = report->epoch
                   + (report->batches ? (double)report->batch / report->batches : 0);
-    metrics_take_values(view, run, event, report->metrics, point.value);
     run->has_trained |= trains;
     if (trains)
         run_pause(run, false, now);                /* ranks that restarted do not pause */
     if (!is_of_stream) {                           /* batches of the program: no epoch */
         run->moved = report->batches ? (int64_t)(now * 1e9) : 0;
+        pl_text_free(run->unread);
+        run->unread = pl_strdup(report->metrics);
         return;
     }
+    metrics_take_values(view, run, event, report->metrics, point.value);
     if (trains || ends_epoch)                               /* an epoch may be short */
         rates_take(run, point.value);
     if (trains || is_result)

@@ -166,6 +166,7 @@ static void pump(pl_link_t *link, link_peer_t *peer)
         if (code != PL_OK)
             return;
         acknowledge(peer);
+        peer->sent_at = pl_now();
         peer->path.unsent = entry->next;
     }
 }
@@ -348,7 +349,7 @@ static void timer_set(struct event *timer, int milliseconds)
 
 static void tick_set(pl_link_t *link)
 {
-    int wait = link->spec.times.beat / 8 + 1;
+    int wait = link->spec.times.beat / PL_LINK_TICKS + 1;
     link->tick_due = pl_now() + wait * PL_MILLISECOND;
     timer_set(link->tick, wait);
 }
