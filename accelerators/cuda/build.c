@@ -4,6 +4,7 @@
  * time.  Options are fixed and exclude fast mathematics: the same text gives the same
  * bits with the same compiler.  The compiler contracts a multiplication and an addition
  * to one instruction, unless the option `strict` requires the bits of the emulator. */
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -113,6 +114,15 @@ static int compile(cuda_t *cuda, const char *text, const target_t *target,
     return failed;
 }
 
+static uint64_t headers_hash;
+
+static void headers_hash_make(void)
+{
+    headers_hash = PL_HASH_EMPTY;
+    for (int k = 0; k < HEADERS; k++)
+        headers_hash = pl_hash(headers_hash, header_text[k], strlen(header_text[k]));
+}
+
 int cuda_build(cuda_t *cuda, const char *text, bool again, cuda_code_t *code,
                pl_error_t *err)
 {
@@ -134,13 +144,12 @@ int cuda_build(cuda_t *cuda, const char *text, bool again, cuda_code_t *code,
     /* The key contains everything that the machine code depends on. */
     const size_t capacity = strlen(text) + 256;
     char *key = cuda->store ? pl_alloc(capacity) : NULL;
-    uint64_t headers = PL_HASH_EMPTY;
-    for (int k = 0; k < HEADERS && key; k++)
-        headers = pl_hash(headers, header_text[k], strlen(header_text[k]));
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, headers_hash_make);
     if (key)
         snprintf(key, capacity, "NVRTC %d.%d %s %s %s %s %s headers %016llx\n%s",
                  compiler->major, compiler->minor, option[0], option[1], option[2],
-                 option[3], option[4], (unsigned long long)headers, text);
+                 option[3], option[4], (unsigned long long)headers_hash, text);
     code->was_kept = key && !again
                      && cuda_cache_get(cuda->store, key, &code->image, &code->bytes);
     if (!code->was_kept)

@@ -125,7 +125,9 @@ static size_t bytes_to_back_up(pl_gpu_t *gpu, const pl_graph_t *g)
 /* The first operation from `from` on that reads a value, reshaped or not, or -1. */
 static int reader_from(const pl_graph_t *g, int32_t value, int from)
 {
-    for (int i = from; i < g->op_count; i++)
+    const pl_value_t *v = &g->value[value];
+    const int made = v->source == PL_FROM_OP ? v->op : -1;  /* its readers are later */
+    for (int i = from > made ? from : made + 1; i < g->op_count; i++)
         for (int k = 0; k < g->op[i].input_count && g->op[i].code != PL_OP_reshape; k++)
             if (root_of(g, g->op[i].input[k]) == value)
                 return i;

@@ -113,12 +113,10 @@ int pl_vocabulary_check(const void *text, size_t size, const char *name, pl_erro
 static int vocabulary_collect(const uint8_t *seen, uint32_t *out)
 {
     int count = 0;
-    for (uint32_t code = 0; code < CODES; code++)
-        if (seen[code >> 3] >> (code & 7) & 1) {
+    for (uint32_t at = 0; at < CODES / 8; at++)
+        for (uint32_t bits = seen[at]; bits; bits &= bits - 1, count++)
             if (out)
-                out[count] = code;
-            count++;
-        }
+                out[count] = 8 * at + (uint32_t)__builtin_ctz(bits);
     return count;
 }
 
