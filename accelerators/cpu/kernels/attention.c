@@ -47,12 +47,15 @@ static float *strides_apply(const attention_head_t *h, const pl_strides_t *strid
            + h->index % h->job->heads * strides->head;
 }
 
-/* Whether a head is used where it lies: its tokens one after the other, each of whole
- * vectors.  Rows far apart would throw each other out of the first-level cache, where
- * their addresses differ by powers of two. */
-static bool is_dense(const attention_head_t *h, const pl_strides_t *strides)
+/* Whether a head is used where it lies: its tokens of whole vectors each, one after the
+ * other, or far apart and used a block at a time.  All rows, far apart, would throw each
+ * other out of the first-level cache, and so would those of a block whose addresses
+ * differ by multiples of a power of two. */
+static bool is_in_place(const attention_head_t *h, const pl_strides_t *strides,
+                        bool by_blocks)
 {
-    return h->width == h->columns && strides->token == h->width;
+    return h->width == h->columns
+           && (strides->token == h->width || (by_blocks && strides->token % 256 != 0));
 }
 
 /* Rows of whole vectors from one place to another; calls of memcpy() would cost more. */
@@ -101,10 +104,10 @@ static const float *turns_of(const attention_head_t *h, bool keys)
 
 /* The tensor itself, of so many rows, or a padded copy: turned, if it has turns. */
 static side_t side_in(attention_head_t *h, const pl_strides_t *strides, int64_t rows,
-                      const float *turns)
+                      bool by_blocks, const float *turns)
 {
     float *from = strides_apply(h, strides);
-    if (is_dense(h, strides) && !turns)
+    if (is_in_place(h, strides, by_blocks) && !turns)
         return (side_t){from, strides->token};
     float *copy = head_take(h, rows * h->columns);
     if (turns) {
@@ -126,9 +129,10 @@ static side_t side_in(attention_head_t *h, const pl_strides_t *strides, int64_t 
     return (side_t){copy, h->columns};
 }
 
-static side_t side_out(attention_head_t *h, const pl_strides_t *strides, int64_t rows)
+static side_t side_out(attention_head_t *h, const pl_strides_t *strides, int64_t rows,
+                       bool by_blocks)
 {
-    if (is_dense(h, strides))
+    if (is_in_place(h, strides, by_blocks))
         return (side_t){strides_apply(h, strides), strides->token};
     return (side_t){head_take(h, rows * h->columns), h->columns};
 }
@@ -148,7 +152,7 @@ static void side_finish(const attention_head_t *h, side_t side,
         turn_rows(h, side, (side_t){to, strides->token}, rows, turns, -1.0f);
         return;
     }
-    if (is_dense(h, strides))
+    if (side.at == to)
         return;
     if (h->width == h->columns)
         copy_rows(side.at, side.row, to, strides->token, rows, h->columns);
@@ -183,9 +187,9 @@ static attention_head_t head_start(const pl_attention_job_t *job, int64_t index)
     h.slope = head_take(&h, h.keys * h.block);
     h.factor = head_take(&h, h.keys * h.block);
     h.row = head_take(&h, h.keys);
-    h.q = side_in(&h, &job->q, h.tokens, turns_of(&h, false));
-    h.k = side_in(&h, &job->k, h.keys, turns_of(&h, true));
-    h.v = side_in(&h, &job->v, h.keys, NULL);
+    h.q = side_in(&h, &job->q, h.tokens, true, turns_of(&h, false));
+    h.k = side_in(&h, &job->k, h.keys, false, turns_of(&h, true));
+    h.v = side_in(&h, &job->v, h.keys, false, NULL);
     return h;
 }
 
@@ -379,7 +383,7 @@ void KERNEL(attention)(const void *of, int64_t from, int64_t to)
     const pl_attention_job_t *job = of;
     for (int64_t index = from; index < to; index++) {
         attention_head_t h = head_start(job, index);
-        h.y = side_out(&h, &job->y, h.tokens);
+        h.y = side_out(&h, &job->y, h.tokens, true);
         for (int64_t i = 0; i < h.tokens; i += h.block)
             forward_block(&h, block_at(&h, i));
         side_finish(&h, h.y, &job->y, h.tokens, NULL);
@@ -440,10 +444,10 @@ void KERNEL(attention_grad)(const void *of, int64_t from, int64_t to)
     const pl_attention_job_t *job = of;
     for (int64_t index = from; index < to; index++) {
         attention_head_t h = head_start(job, index);
-        h.dy = side_in(&h, &job->dy, h.tokens, NULL);
-        h.dq = side_out(&h, &job->dq, h.tokens);
-        h.dk = side_out(&h, &job->dk, h.keys);
-        h.dv = side_out(&h, &job->dv, h.keys);
+        h.dy = side_in(&h, &job->dy, h.tokens, true, NULL);
+        h.dq = side_out(&h, &job->dq, h.tokens, !job->turns);
+        h.dk = side_out(&h, &job->dk, h.keys, false);
+        h.dv = side_out(&h, &job->dv, h.keys, false);
         side_clear(&h, h.dk, h.keys);
         side_clear(&h, h.dv, h.keys);
         for (int64_t i = 0; i < h.tokens; i += h.block)

@@ -70,15 +70,32 @@ PL_INLINE void strip(int vectors, int64_t rows, int64_t depth, factor_t a, side_
 #undef TILES
 }
 
-/* c [rows, columns] (+)= a [rows, depth] b [depth, columns]; whole vectors of columns. */
-static void product(int64_t rows, int64_t columns, int64_t depth, factor_t a, side_t b,
-                    side_t c, bool add)
+PL_INLINE void strips(int64_t rows, int64_t columns, int64_t depth, factor_t a, side_t b,
+                      side_t c, bool add)
 {
     int64_t j = 0;
     for (; j + 2 * LANES <= columns; j += 2 * LANES)
         strip(2, rows, depth, a, side_at(b, 0, j), side_at(c, 0, j), add);
     if (j < columns)
         strip(1, rows, depth, a, side_at(b, 0, j), side_at(c, 0, j), add);
+}
+
+/* c [rows, columns] (+)= a [rows, depth] b [depth, columns]; whole vectors of columns.
+ * Constant distances between rows need no registers for addresses, of which a tile would
+ * have too few. */
+static void product(int64_t rows, int64_t columns, int64_t depth, factor_t a, side_t b,
+                    side_t c, bool add)
+{
+    if (a.row == 1)
+        strips(rows, columns, depth, (factor_t){a.at, 1, a.step}, b, c, add);
+    else if (a.row == 64 && a.step == 1)
+        strips(rows, columns, depth, (factor_t){a.at, 64, 1}, b, c, add);
+    else if (a.row == LANES && a.step == 1)
+        strips(rows, columns, depth, (factor_t){a.at, LANES, 1}, b, c, add);
+    else if (a.row == 2 * LANES && a.step == 1)
+        strips(rows, columns, depth, (factor_t){a.at, 2 * LANES, 1}, b, c, add);
+    else
+        strips(rows, columns, depth, a, b, c, add);
 }
 
 #endif
