@@ -213,6 +213,28 @@ def arrays_are_constants():
         lambda: g.input("x") + np.zeros((1 << 20, 4)), ValueError))), "array of 16 MiB is no constant: write it to a file")
 
 
+def functions_of_numpy_are_those_of_the_graph():
+    def module(g):
+        x = g.input("x")
+        g.output("exp", np.exp(x))
+        g.output("power", np.power(x, np.array(2.0)))
+        g.output("from", np.ones(4) - x)
+        g.output("times", np.float64(3) * np.arange(4) * x)
+        g.output("half", np.float32(0.5) * x)
+        g.loss(g.mse(g.linear("fc", x, 1), g.linear("other", x, 1)))
+    with pl.Loop(pl.module(module), **common) as loop:
+        loop.evaluate({"x": x[:3]}).wait()
+        outputs = loop.predict({"x": x[:3]}).wait().outputs
+    wanted = {"exp": np.exp(x[:3]), "power": x[:3] ** 2, "from": 1 - x[:3], "times": 3 * np.arange(4) * x[:3],
+              "half": x[:3] / 2}
+    ok("of one node and of an array and a node", all(close(outputs[name], array) for name, array in wanted.items()))
+    for what, function in (("others", np.sinc), ("sorting", np.sort), ("arrays", np.asarray)):
+        like(f"{what} say that they cannot", str(in_graph(lambda g, _: raised(
+            lambda: function(g.input("x")), TypeError))), "the graph")
+    like("a layer without bias", str(in_graph(lambda g, _: raised(
+        lambda: g.linear("no", g.input("x"), 1, bias=False), TypeError))), "python_graph.py:", "no_bias=True")
+
+
 def ctc_is_the_sum_over_all_alignments():
     logits = rng.uniform(-1, 1, (2, 4, 3)).astype(np.float32)
     targets = np.array([[1, 2], [2, 0]], np.int64)
@@ -251,6 +273,7 @@ recurrent_layers_have_last_states()
 operators_have_further_results()
 metrics_are_functions_of_states()
 arrays_are_constants()
+functions_of_numpy_are_those_of_the_graph()
 ctc_is_the_sum_over_all_alignments()
 info_nce_is_the_mean_of_two_cross_entropies()
 finish()

@@ -134,6 +134,11 @@ def what_comes_back_is_readable():
              f"<Answer at step 1: loss {answer.loss:.4g}>")
         ok("or none", repr(loop.barrier().wait()).startswith("<Answer at step ") and "nan" not in repr(loop.barrier().wait()))
         like("and not more", str(raised(lambda: loop.train((x, y)), pl.Error)), "1 to 32 samples")
+        like("errors name calls as Python has them", str(raised(lambda: loop.gradients().wait(), pl.Error)),
+             "loop.backward()", "loop.step()")
+        like("a loop says whether it is open", repr(loop), "<Loop of <Module net(classes=2)>, 0 calls under way>")
+    like("or closed", repr(loop), "closed>")
+    ok("a model has the path of its weights", repr(result.model) == f"<Model of {result.best_checkpoint or result.run_dir}>")
 
 
 def requests_of_hooks_take_what_they_have():

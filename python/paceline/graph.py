@@ -23,6 +23,8 @@ from .library import Error, call, lib, text_of
 
 # Where an array of whole numbers stays one; elsewhere it becomes float32.
 WHOLE = {"indices", "targets", "input_lengths", "lengths", "target_lengths"}
+UFUNCS = {"subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "power": "pow", "absolute": "abs",
+          "negative": "neg", "rint": "round"}               # of NumPy, whose other names are ours
 COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
 CONSTANT_MAX = 8 << 20                                  # bytes of an array in a module
 STAGES = ("train", "validate", "test", "predict")
@@ -157,9 +159,6 @@ def metric(function: Callable[..., float]) -> CustomMetric:
 
 class Node:
     """A value of a graph. shape: a tuple; sizes that depend on the batch are -1. dtype: "float32", "int32", …"""
-    __array_priority__ = 1000                               # array * node is the node's
-    __array_ufunc__ = None
-
     def __init__(self, graph: "Graph", number: int, shape: Sequence[int], dtype: str) -> None:
         self.graph, self.number, self.dtype = graph, number, dtype
         self.shape = tuple(BatchSize() if size < 0 else size for size in shape)
@@ -181,6 +180,20 @@ class Node:
         raise TypeError("a node cannot be iterated: use x[:, k]")
 
     __hash__ = object.__hash__
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **more: Any) -> "Node":
+        """np.exp(x) is g.exp(x), and array + x is g.add(array, x)."""
+        function = getattr(self.graph, UFUNCS.get(ufunc.__name__, ufunc.__name__), None)
+        if not function or method != "__call__" or more:
+            raise TypeError(f"np.{ufunc.__name__}() cannot compute with a node: write it with functions of the graph, "
+                            "which help(pl.Graph) lists")
+        if ufunc is np.multiply:                            # a number is a factor
+            return inputs[1] * inputs[0] if isinstance(inputs[1], Node) else inputs[0] * inputs[1]
+        return function(*inputs)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("a node has no value while the graph is described: NumPy's functions cannot compute with it, "
+                        "those of the graph can")
 
     def __add__(self, y: Any) -> "Node": return self.graph.add(self, y)
     def __radd__(self, y: Any) -> "Node": return self.graph.add(y, self)
@@ -389,6 +402,8 @@ class Graph(interface.Functions):
         for name, value in list(arguments.items()):
             if value is None:
                 del arguments[name]
+            elif name == "bias" and isinstance(value, bool):
+                raise TypeError(f"{_place()}: {function}: bias is how it starts: a layer without one has no_bias=True")
             elif isinstance(value, Metric):
                 arguments[name] = value.number
             elif isinstance(value, _Array):

@@ -36,8 +36,10 @@ class Error(Exception):
 
 
 def _name_here(name_in_c: Any) -> str:
-    """A function of a graph by its name in Python: pl_cast() is g.cast()."""
+    """A function by its name in Python: pl_cast() is g.cast(), pl_loop_step() is loop.step()."""
     name = name_in_c[1]
+    if name.startswith("loop_"):
+        return f"loop.{name[5:]}()"
     return f"g.{name}()" if hasattr(interface.Functions, name) else name_in_c[0]
 
 

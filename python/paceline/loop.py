@@ -108,6 +108,11 @@ class Loop:
         self.engine = Engine(self._trainer.callbacks)
         self.engine.keep(self._function)
 
+    def __repr__(self) -> str:
+        state = "closed" if not self.engine.is_open else "not open: its first batch opens it" if self._loop is None \
+            else f"{len(self._pending)} calls under way"
+        return f"<Loop of {self._trainer.module!r}, {state}>"
+
     def __enter__(self) -> "Loop":
         return self
 

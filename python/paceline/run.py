@@ -225,7 +225,11 @@ class Model:
     def __init__(self, checkpoint: Union[str, Path], threads: int = 1) -> None:
         """checkpoint: a .safetensors file, a checkpoint or the folder of a run; threads: that compute."""
         self._loaded, self._lock = [c_void_p(call(lib.pl_model_load, os.fsencode(checkpoint), threads))], threading.Lock()
+        self._path = os.fsdecode(checkpoint)
         weakref.finalize(self, self._unload, self._loaded, self._lock)
+
+    def __repr__(self) -> str:
+        return f"<Model of {self._path}>"
 
     @staticmethod
     def _unload(loaded: List[Any], lock: Any) -> None:
