@@ -130,6 +130,17 @@ static void platforms_are_chosen_by_name(void)
     device_close(&d);
 }
 
+/* Bytes that one block of an open device may have. */
+static unsigned long long block_max(const device_t *d)
+{
+#ifdef HAVE_OPENCL
+    return ((const opencl_t *)d->rig.self)->device.block;
+#else
+    (void)d;                                                /* no device opens */
+    return 0;
+#endif
+}
+
 /* Before the device's memory is full. */
 static void a_block_that_is_too_large_is_reported_with_the_limit(void)
 {
@@ -137,14 +148,14 @@ static void a_block_that_is_too_large_is_reported_with_the_limit(void)
     char limit[200];
     if (!ok(device_open(&d, -1, ""), "a device is opened: %s", d.rig.err.text))
         return;
-    const cl_ulong max = ((const opencl_t *)d.rig.self)->device.block;
-    is_int(accelerator->region(d.rig.self, PL_REGION_PARAMS, PL_F32, max / 4 + 1,
-                               &d.rig.err),
+    const unsigned long long max = block_max(&d);
+    is_int(accelerator->region(d.rig.self, PL_REGION_PARAMS, PL_F32,
+                               (int64_t)(max / 4 + 1), &d.rig.err),
            PL_ENOMEM, "a region of more bytes than one block may have is refused");
     snprintf(limit, sizeof limit,
              "^one block of [0-9]+ bytes was requested on opencl:0 .*, whose driver "
              "allocates at most %llu bytes in one .CL_DEVICE_MAX_MEM_ALLOC_SIZE.",
-             (unsigned long long)max);
+             max);
     like(d.rig.err.text, limit, "with the limit");
     like(d.rig.err.text,
          "for parameters: use a smaller batch_size .*, or a smaller model$",

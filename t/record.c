@@ -265,6 +265,31 @@ static void sizes_of_axes_may_be_fewer_than_the_axes(void)
     pl_recorder_free(r);
 }
 
+static void errors_name_the_batch_and_the_function_once(void)
+{
+    static const struct {
+        const char *call, *pattern;
+    } mistakes[] = {
+        {"[\"concat\",{\"x\":[0,1],\"axis\":1},\"a.py:3\"]",
+         "^a.py:3: concat takes an axis from -1 to 0 of \\[batch\\], got 1$"},
+        {"[\"reshape\",{\"x\":0,\"shape\":[-1,7]}]",
+         "^reshape: the 192 x batch elements of \\[batch, 3, 8, 8\\] are not"},
+        {"[\"conv\",{\"name\":\"c\",\"x\":1,\"channels\":48}]",
+         "^c: conv takes x \\[B, C, \\.\\.\\.\\] .*, got \\[batch\\]$"},
+        {"[\"permute\",{\"x\":0,\"order\":[1]}]", "^permute: order takes a number"},
+    };
+    for (size_t k = 0; k < sizeof mistakes / sizeof *mistakes; k++) {
+        pl_error_t err = {0};
+        pl_recorder_t *r = pl_recorder_new(image, 2, PL_TRAIN, NULL);
+        pl_text_free(pl_recorder_call(r, "[\"input\",{\"name\":\"x\"}]", &err));
+        pl_text_free(pl_recorder_call(r, "[\"input\",{\"name\":\"y\"}]", &err));
+        ok(!pl_recorder_call(r, mistakes[k].call, &err), "%s is refused",
+           mistakes[k].call);
+        like(err.text, mistakes[k].pattern, "in words that fit each batch");
+        pl_recorder_free(r);
+    }
+}
+
 /* The answer to a call; pl_text_free() it. */
 static char *answer_of(pl_recorder_t *r, const char *call)
 {
@@ -366,6 +391,7 @@ int main(void)
     run(mistakes_name_their_call);
     run(a_run_file_is_checked_before_it_runs);
     run(sizes_of_axes_may_be_fewer_than_the_axes);
+    run(errors_name_the_batch_and_the_function_once);
     run(a_padding_of_0_in_a_list_is_none);
     run(arrays_are_constants);
     run(a_recorder_tells_shapes);

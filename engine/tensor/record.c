@@ -2,7 +2,9 @@
  * write one */
 #include "tensor/record.h"
 
+#include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -326,6 +328,47 @@ static json_t *sizes_of(pl_recorder_t *recorder, int call)
     return sizes;
 }
 
+/* Writes a number of the errors of both graphs: "192 x batch" for 9216 and 15360. */
+static bool number_join(const char **a, const char **b, char text[static 32])
+{
+    char *after[BATCHES];
+    const long long n = strtoll(*a, &after[0], 10), m = strtoll(*b, &after[1], 10),
+                    factor = n / batch_sizes[0];
+    if (n == m)
+        snprintf(text, 32, "%lld", n);
+    else if (factor == 1)
+        snprintf(text, 32, "batch");
+    else
+        snprintf(text, 32, "%lld x batch", factor);
+    if (n != m && (n != factor * batch_sizes[0] || m != factor * batch_sizes[1]))
+        return false;
+    *a = after[0];
+    *b = after[1];
+    return true;
+}
+
+/* The errors of both graphs as one: sizes in which they differ are those of the batch. */
+static void errors_join(const pl_error_t *error, const pl_error_t *other, pl_error_t *err)
+{
+    const char *a = error->text, *b = other->text;
+    char text[PL_ERROR_TEXT] = "", number[32];
+    size_t length = 0;
+    while (*a && *b && length + sizeof number < sizeof text) {
+        if (isdigit((unsigned char)*a) && isdigit((unsigned char)*b)) {
+            if (!number_join(&a, &b, number))
+                break;
+            length += (size_t)snprintf(text + length, sizeof number, "%s", number);
+        } else if (*a == *b) {
+            text[length++] = *a++;
+            b++;
+        } else {
+            break;
+        }
+    }
+    text[length] = '\0';
+    pl_fail(err, error->code, "%s%s", text, a);
+}
+
 char *pl_recorder_call(pl_recorder_t *recorder, const char *call, pl_error_t *err)
 {
     if (!recorder || !call) {
@@ -333,18 +376,22 @@ char *pl_recorder_call(pl_recorder_t *recorder, const char *call, pl_error_t *er
         return NULL;
     }
     json_t *parsed = pl_json_value(call, strlen(call), err);
-    bool is_right = parsed;
-    for (int k = 0; k < BATCHES && is_right; k++) {
+    if (!parsed)
+        return NULL;
+    bool is_right = true;
+    for (int k = 0; k < BATCHES; k++) {
         pl_recorded_t *r = &recorder->calls[k];
-        is_right = !r->error.code && call_make(r, parsed);
-        if (!is_right)
-            pl_fail(err, r->error.code, "%s", r->error.text);
+        is_right &= !r->error.code && call_make(r, parsed);
         r->at = r->function = NULL;
         r->arguments = NULL;
     }
     json_decref(parsed);
-    if (!is_right)
+    if (!is_right) {
+        const pl_error_t *error = &recorder->calls[0].error,
+                         *other = &recorder->calls[1].error;
+        errors_join(error->code ? error : other, other, err);
         return NULL;
+    }
     const int number = recorder->calls[0].value_count - 1;
     const pl_recorded_value_t *value = &recorder->calls[0].value[number];
     json_t *answer = pl_json_with(json_object(), "value", json_integer(number));

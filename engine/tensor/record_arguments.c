@@ -15,6 +15,18 @@
 
 enum { LIST_MAX = 100000 };                                 /* elements */
 
+/* Whether the text of an error says which function it is: "conv takes x", or "c: conv
+ * takes x". */
+static bool text_names(const char *text, const char *function, int length)
+{
+    const char *after = strstr(text, ": ");
+    for (int k = 0; k < 2 && text; k++, text = after ? after + 2 : NULL)
+        if (length && !strncmp(text, function, (size_t)length)
+            && (text[length] == ' ' || text[length] == ':'))
+            return true;
+    return false;
+}
+
 void pl_recorded_fail(pl_recorded_t *r, const char *format, ...)
 {
     char text[PL_ERROR_TEXT];
@@ -28,8 +40,11 @@ void pl_recorded_fail(pl_recorded_t *r, const char *format, ...)
     const size_t whole = strlen(function);
     /* linear_with is linear with options, and in Python no name of its own */
     const bool has_options = whole > 5 && !strcmp(function + whole - 5, "_with");
+    int shown = (int)(has_options ? whole - 5 : whole);
+    if (text_names(text, function, shown))
+        shown = 0;
     pl_fail(&r->error, PL_EINVAL, "%s%s%.*s%s%s", r->at ? r->at : "", r->at ? ": " : "",
-            (int)(has_options ? whole - 5 : whole), function, whole ? ": " : "", text);
+            shown, function, shown ? ": " : "", text);
 }
 
 bool pl_recorded_is_ready(const pl_recorded_t *r)
