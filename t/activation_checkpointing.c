@@ -5,11 +5,11 @@
 
 #include "base/alloc.h"
 #include "base/random.h"
-#include "cpu_rig.h"
+#include "cpu_step.h"
 #include "tap.h"
 #include "tensor/precision.h"
 
-enum { BATCH = 16, WIDTH = 64 };
+enum { BATCH = CPU_STEP_BATCH, WIDTH = CPU_STEP_WIDTH };
 
 static const pl_field_t fields[] = {{"x", PL_F32, {1, {WIDTH}}}};
 
@@ -192,98 +192,15 @@ static const struct {
               {"positions and statistics", second_results},
               {"state that the step changes", with_changed_state}};
 
-/* ---- A step on the CPU ---- */
-
-typedef struct result {
-    float *grads, *state;
-    int64_t params, states;                              /* elements, the loss included */
-    double metrics[4];
-    size_t arena;                                           /* bytes */
-} result_t;
-
-static pl_graph_t *step_new(pl_model_t *model, void (*describe)(pl_graph_t *g),
-                            const pl_precision_ops_t *precision, pl_error_t *err)
-{
-    pl_graph_t *g = pl_graph_new(model, PL_TRAIN, fields, 1, BATCH, err);
-    describe(g);
-    int code = pl_graph_gradients(g, BATCH, false, err);
-    if (code == PL_OK)
-        code = pl_graph_cast(g, precision, err);
-    pl_graph_prune(g);
-    return g;
-}
-
-static int region_fill(cpu_rig_t *rig, const pl_model_t *model, pl_region_t region,
-                       size_t count)
-{
-    float *data = pl_alloc_array(count, sizeof *data);
-    if (region != PL_REGION_GRADS)
-        pl_model_init(model, region, 7, PL_F32, data);
-    int code = pl_cpu_accelerator.region(&rig->cpu, region, PL_F32, count, &rig->err);
-    if (code == PL_OK)
-        code = pl_cpu_accelerator.write(&rig->cpu, region, 0, data, count, &rig->err);
-    pl_free(data);
-    return code;
-}
-
-static int compute(cpu_rig_t *rig, const pl_model_t *model, const pl_graph_t *g,
-                   result_t *to)
-{
-    pl_plan_t *plan = NULL;
-    float x[BATCH * WIDTH];
-    for (int i = 0; i < BATCH * WIDTH; i++)
-        x[i] = (float)(pl_mix(3, (uint64_t)i) % 2001) / 1000 - 1;
-    to->params = model->params + 2;
-    to->states = model->state;
-    int code = region_fill(rig, model, PL_REGION_PARAMS, (size_t)model->params);
-    if (code == PL_OK)
-        code = region_fill(rig, model, PL_REGION_GRADS, (size_t)to->params);
-    if (code == PL_OK && to->states)
-        code = region_fill(rig, model, PL_REGION_STATE, (size_t)to->states);
-    if (code == PL_OK)
-        code = pl_cpu_accelerator.compile(&rig->cpu, g, &plan, &rig->err);
-    if (code != PL_OK)
-        return code;
-    device_rig_t device = {.ops = &pl_cpu_accelerator, .self = &rig->cpu};
-    pl_replay_t replay = {.seed = 11, .step = 5, .input = {x}, .metrics = to->metrics};
-    to->arena = rig->cpu.arena.bytes;
-    code = device_replay_alone(&device, plan, &replay);
-    to->grads = pl_alloc_array((size_t)to->params, sizeof *to->grads);
-    to->state = pl_alloc_array((size_t)to->states + 1, sizeof *to->state);
-    if (code == PL_OK)
-        code = pl_cpu_accelerator.read(&rig->cpu, PL_REGION_GRADS, 0, to->grads,
-                                       (size_t)to->params, &rig->err);
-    if (code == PL_OK && to->states)
-        code = pl_cpu_accelerator.read(&rig->cpu, PL_REGION_STATE, 0, to->state,
-                                       (size_t)to->states, &rig->err);
-    return code;
-}
-
+/* With the scopes or without. */
 static bool run_step(void (*describe)(pl_graph_t *g), bool with,
-                     const pl_precision_ops_t *precision, result_t *to)
+                     const pl_precision_ops_t *precision, cpu_step_t *to)
 {
-    cpu_rig_t rig;
-    pl_model_t *model = pl_model_new(NULL);
     marks = with;
-    *to = (result_t){.grads = NULL};
-    bool done = cpu_rig_open(&rig, "auto", 1);
-    pl_graph_t *g = step_new(model, describe, precision, &rig.err);
-    done = done && !rig.err.code && compute(&rig, model, g, to) == PL_OK;
-    if (!done)
-        tap_diag("%s", rig.err.text);
-    pl_graph_free(g);
-    pl_model_free(model);
-    cpu_rig_close(&rig);
-    return done;
+    return cpu_step_run(describe, precision, to);
 }
 
-static void result_release(result_t *r)
-{
-    pl_free(r->grads);
-    pl_free(r->state);
-}
-
-static bool is_same(const result_t *a, const result_t *b)
+static bool is_same(const cpu_step_t *a, const cpu_step_t *b)
 {
     return a->params == b->params && a->states == b->states
            && !memcmp(a->grads, b->grads, (size_t)a->params * sizeof(float))
@@ -296,13 +213,13 @@ static bool is_same(const result_t *a, const result_t *b)
 static void results_are_the_same_bits_in(const pl_precision_ops_t *precision)
 {
     for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
-        result_t with, without;
+        cpu_step_t with, without;
         const bool done = run_step(models[k].describe, false, precision, &without)
                           & run_step(models[k].describe, true, precision, &with);
         ok(done && is_same(&with, &without),
            "%s: loss, gradients and state are the same bits", models[k].what);
-        result_release(&with);
-        result_release(&without);
+        cpu_step_release(&with);
+        cpu_step_release(&without);
     }
 }
 
@@ -318,13 +235,13 @@ static void results_are_the_same_bits_in_half_precision(void)
 
 static void a_deep_stack_needs_clearly_less_memory(void)
 {
-    result_t with, without;
+    cpu_step_t with, without;
     run_step(deep, false, &pl_precision_32_true, &without);
     run_step(deep, true, &pl_precision_32_true, &with);
     ok(with.arena && (double)with.arena < 0.5 * (double)without.arena,
        "%zu bytes in place of %zu", with.arena, without.arena);
-    result_release(&with);
-    result_release(&without);
+    cpu_step_release(&with);
+    cpu_step_release(&without);
 }
 
 static double step_bytes(bool ignores)
@@ -354,7 +271,7 @@ static void count(void (*describe)(pl_graph_t *g), pl_opcode_t code, int counts[
     pl_error_t err = {0};
     pl_model_t *model = pl_model_new(NULL);
     marks = true;
-    pl_graph_t *g = step_new(model, describe, &pl_precision_32_true, &err);
+    pl_graph_t *g = cpu_step_graph(model, describe, &pl_precision_32_true, &err);
     counts[0] = counts[1] = 0;
     for (int i = 0; i < g->op_count; i++)
         if (g->op[i].code == code)

@@ -19,6 +19,7 @@
 #include "strategies/replica/weights_match.h"
 #include "tensor/graph.h"
 #include "tensor/model.h"
+#include "tensor/narrow.h"
 #include "tensor/operators.h"
 
 enum { SIZES = 7, SAMPLES_MAX = 1 << (SIZES - 1) };         /* 1, 2, 4, … 64 */
@@ -342,7 +343,10 @@ static int sized_compile(pl_loaded_model_t *m, sized_t *sized, int64_t size,
         }
         code = failed ? pl_no_memory(err) : PL_OK;
     }
+    pl_graph_narrow(g);
     pl_graph_prune(g);
+    if (code == PL_OK)
+        code = pl_graph_check(g, err);
     if (code == PL_OK)
         code = m->ops->compile(m->accelerator.self, g, &sized->plan, err);
     pl_graph_free(g);

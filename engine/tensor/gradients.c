@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "tensor/model.h"
+#include "tensor/narrow.h"
 #include "tensor/operators.h"
 #include "tensor/recompute.h"
 
@@ -260,6 +261,9 @@ int pl_graph_gradients(pl_graph_t *g, double nominal, bool accumulate, pl_error_
         || strcmp(loss->name, "loss"))
         return pl_fail(err, PL_EINVAL,
                        "the training step has no loss; end it with pl_loss()");
+    pl_graph_narrow(g);
+    if (pl_graph_check(g, err) != PL_OK)
+        return g->error.code;
     backward_t b = {.g = g, .nominal = nominal, .accumulate = accumulate};
     if (backward_init(&b) != PL_OK)
         goto done;

@@ -15,6 +15,7 @@
 #include "strategies/optimizers/optimizer.h"
 #include "strategies/replica/internal.h"
 #include "tensor/model.h"
+#include "tensor/narrow.h"
 #include "tensor/operators.h"
 #include "tensor/precision.h"
 
@@ -129,9 +130,13 @@ static pl_graph_t *describe(pl_replica_t *r, const pl_replica_plan_t *plan,
 static int complete(pl_replica_t *r, const pl_replica_plan_t *plan, pl_graph_t *g,
                     pl_error_t *err)
 {
-    int code = PL_OK;
-    if (plan->stage == PL_TRAIN)
+    int code;
+    if (plan->stage == PL_TRAIN) {
         code = pl_graph_gradients(g, r->nominal, plan->accumulate, err);
+    } else {
+        pl_graph_narrow(g);
+        code = pl_graph_check(g, err);
+    }
     if (code == PL_OK)
         code = pl_graph_cast(g, r->model->precision, err);
     if (code == PL_OK)
