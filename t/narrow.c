@@ -158,6 +158,48 @@ static void most(pl_graph_t *g)
     finish(g, pl_slice_step(g, pl_linear(g, "c", x, WIDTH), 1, 0, 4, 2));
 }
 
+/* A constant of several numbers, whose memory is counted. */
+static void constant(pl_graph_t *g)
+{
+    float numbers[TOKENS];
+    for (int k = 0; k < TOKENS; k++)
+        numbers[k] = (float)k / 4;
+    const pl_node_t c = pl_tensor(g, PL_F32, PL_SHAPE(TOKENS, 1), numbers);
+    finish(g, part(g, pl_linear(g, "fc", pl_add(g, tokens(g), c), WIDTH), 1, 5, 6));
+}
+
+/* State that is read before the step changes it, in a reshape of it and after. */
+static void changed_state(pl_graph_t *g)
+{
+    const pl_node_t s = pl_state(g, "s", PL_SHAPE(TOKENS, WIDTH), pl_constant(0.5),
+                                 PL_AGREE_MEAN),
+                    x = pl_linear(g, "a", tokens(g), WIDTH), before = pl_scale(g, s, 2),
+                    same = pl_reshape(g, s, PL_SHAPE(TOKENS, WIDTH, 1));
+    const pl_node_t first = part(g, pl_mul(g, x, before), 1, 0, 2);
+    pl_assign(g, s, pl_add(g, s, pl_mean(g, x, (int[]){0}, 1, false)));
+    const pl_node_t after = part(g, pl_mul(g, x, pl_scale(g, s, 3)), 1, 0, 2),
+                    view = pl_reshape(g, part(g, same, 0, 0, 2), PL_SHAPE(2, WIDTH));
+    finish(g, pl_add(g, pl_add(g, first, after), view));
+}
+
+/* A slice would copy more than the layer computes. */
+static void wide(pl_graph_t *g)
+{
+    const pl_node_t x = pl_tanh(g, pl_linear(g, "a", tokens(g), 40 * WIDTH));
+    const pl_node_t all = pl_mean(g, pl_linear(g, "words", x, WIDTH), (int[]){1, 2}, 2,
+                                  false),
+                    value = part(g, pl_linear(g, "value", x, 1), 1, 0, TOKENS / 2);
+    finish(g, pl_add(g, all, pl_sum(g, value, (int[]){1, 2}, 2, false)));
+}
+
+/* Both halves of one value, each by another operator. */
+static void halves(pl_graph_t *g)
+{
+    const pl_node_t x = pl_linear(g, "a", tokens(g), 2 * WIDTH);
+    finish(g, pl_mul(g, part(g, pl_sigmoid(g, x), 2, 0, WIDTH),
+                     part(g, pl_tanh(g, x), 2, WIDTH, 2 * WIDTH)));
+}
+
 /* Elements of the results of forward's linear layers, attentions and embeddings, in
  * thousandths of those that are computed where all is read. */
 static const struct {
@@ -175,6 +217,10 @@ static const struct {
               {"rows of a table", table, 215},
               {"a slice across axes", across_axes, 1000},
               {"dropout", with_dropout, 562},
+              {"a constant", constant, 125},
+              {"state that the step changes", changed_state, 1000},
+              {"a wide input", wide, 1000},
+              {"halves of a value", halves, 1000},
               {"most tokens, and steps", most, 1000}};
 
 /* ---- Tests ---- */
@@ -203,6 +249,8 @@ static double distance(const cpu_step_t *a, const cpu_step_t *b)
         size = fmax(size, fabs(b->grads[i]));
     for (int64_t i = 0; i < b->params; i++)
         worst = fmax(worst, fabs(a->grads[i] - b->grads[i]) / size);
+    for (int64_t i = 0; i < b->states; i++)
+        worst = fmax(worst, fabs(a->state[i] - b->state[i]));
     return a->params == b->params && size > 0 ? worst : INFINITY;
 }
 

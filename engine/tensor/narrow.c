@@ -10,7 +10,11 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/map.h"
+#include "base/random.h"
 #include "tensor/operators.h"
+
+enum { PASSES = 8 };                   /* that refuse operations, each for those before */
 
 /* What is read of a value, as its elements in order [outer, size, inner]: those from
  * `from` on, before `to`, of the middle. */
@@ -31,16 +35,20 @@ typedef struct cut {
     part_t part;
 } cut_t;
 
+typedef enum fate { UNUSED, KEPT, REFUSED, NARROWED } fate_t;
+
 typedef struct narrowing {
     pl_graph_t *g;
     part_t *part;                              /* [values] */
     pl_shape_t *shape;                         /* [values] before */
     int32_t *same;                             /* [values] what readers of a value read */
-    enum { UNUSED, KEPT, NARROWED } * fate;    /* [operations] */
+    bool *changes;                             /* [values] memory that a step may write */
+    fate_t *fate;                              /* [operations] */
     pl_op_t *op;                               /* the new ones */
     int op_count, op_capacity;
     cut_t *cut;
     int cuts, cut_capacity;
+    pl_map_t places;                                        /* of cuts: number + 1 */
 } narrowing_t;
 
 static const part_t whole = {.kind = WHOLE};
@@ -170,21 +178,26 @@ static bool inputs_find(const narrowing_t *n, const pl_op_t *op, const part_t *p
             return false;
     if (part->kind != PART || !place_find(n->shape[op->output[0]], part, &place))
         return false;
-    if (op->code == PL_OP_reshape) {
-        in[0] = *part;
-        return true;
-    }
-    if (!axes_of_inputs(n, op, part, place.axis, axis))
+    if (op->code != PL_OP_reshape && !axes_of_inputs(n, op, part, place.axis, axis))
         return false;
-    for (int k = 0; k < op->input_count; k++)
-        in[k] = axis[k] < 0 ? whole
-                            : part_at(n->shape[op->input[k]], axis[k], &place, part);
+    for (int k = 0; k < op->input_count; k++) {
+        if (op->code == PL_OP_reshape)
+            in[k] = *part;
+        else if (axis[k] < 0)
+            in[k] = whole;
+        else
+            in[k] = part_at(n->shape[op->input[k]], axis[k], &place, part);
+        if (in[k].kind == PART && n->changes[op->input[k]])
+            return false;                         /* it is read when the operation runs */
+    }
     return true;
 }
 
 static void parts_find(narrowing_t *n)
 {
     pl_graph_t *g = n->g;
+    for (int v = 0; v < g->value_count; v++)
+        n->part[v] = (part_t){.kind = UNREAD};
     for (int i = 0; i < g->fetch_count; i++) {
         n->part[g->fetch[i].value] = whole;
         if (g->fetch[i].kind == PL_FETCH_METRIC)
@@ -199,17 +212,47 @@ static void parts_find(narrowing_t *n)
         if (!is_read)
             continue;
         const bool is_slice = part_of_slice(n, op, &slice),
-                   is_narrow = !is_slice && op->output_count
+                   is_narrow = !is_slice && op->output_count && n->fate[i] != REFUSED
                                && inputs_find(n, op, &n->part[op->output[0]], in);
-        n->fate[i] = is_narrow ? NARROWED : KEPT;
-        if (!is_narrow && op->output_count)
-            n->part[op->output[0]] = whole;
+        if (n->fate[i] != REFUSED)
+            n->fate[i] = is_narrow ? NARROWED : KEPT;
+        for (int k = 0; k < op->output_count && !is_narrow; k++)
+            n->part[op->output[k]] = whole;
         for (int k = 0; k < op->input_count; k++)
             read_part(n, op->input[k], is_narrow ? &in[k] : is_slice ? &slice : &whole);
     }
     for (int v = 0; v < g->value_count; v++)
         if (g->value[v].source != PL_FROM_OP)
             n->part[v] = whole;
+}
+
+/* Refuses to narrow operations that save fewer elements than slices of their inputs copy;
+ * moves save none.  False: there is none, or all were refused before. */
+static bool refuse(narrowing_t *n)
+{
+    const pl_graph_t *g = n->g;
+    bool any = false;
+    for (int i = 0; i < g->op_count; i++) {
+        const pl_op_t *op = &g->op[i];
+        part_t in[PL_OP_INPUTS];
+        if (n->fate[i] != NARROWED)
+            continue;
+        const part_t *part = &n->part[op->output[0]];
+        const int64_t count = part->to - part->from;
+        int64_t saved = part->outer * (part->size - count) * part->inner, copied = 0;
+        if (pl_operators[op->code].kind == PL_KIND_shape)
+            saved = 0;
+        inputs_find(n, op, part, in);
+        for (int k = 0; k < op->input_count; k++)
+            if (in[k].kind == PART && !same_part(&n->part[op->input[k]], &in[k]))
+                copied += in[k].outer * count * in[k].inner;
+        if (copied > saved) {
+            n->fate[i] = REFUSED;
+            n->part[op->output[0]] = whole;
+            any = true;
+        }
+    }
+    return any;
 }
 
 /* ---- The new operations ---- */
@@ -219,6 +262,10 @@ static void op_append(narrowing_t *n, const pl_op_t *op)
     pl_graph_t *g = n->g;
     if (g->error.code)
         return;
+    if (n->op_count == PL_OPS_MAX) {
+        pl_graph_fail(g, PL_EUNSUPPORTED, "a step has at most %d operations", PL_OPS_MAX);
+        return;
+    }
     if (PL_GROW(n->op, n->op_count, n->op_capacity) != PL_OK) {
         pl_graph_fail(g, PL_ENOMEM, "out of memory");
         return;
@@ -254,42 +301,55 @@ static int32_t move(narrowing_t *n, const pl_op_t *reader, pl_opcode_t code, int
                   .input = {x},
                   .attr = *attr,
                   .checkpoint = reader->checkpoint};
-    pl_value_t y = g->value[x];
-    y.source = PL_FROM_OP;
-    y.index = 0;
-    y.shape = attr->shape;
+    const pl_value_t y = {.source = PL_FROM_OP,
+                          .dtype = g->value[x].dtype,
+                          .shape = attr->shape,
+                          .grad = g->value[x].grad};
     memcpy(op.path, reader->path, sizeof op.path);
     op.output[0] = pl_value_add(g, &y).id;
     op_append(n, &op);
     return g->error.code ? x : op.output[0];
 }
 
-/* The slice of a value that stays whole, in the shape that its reader needs. */
-static int32_t cut(narrowing_t *n, const pl_op_t *reader, int32_t x, const part_t *part)
+/* A slice of a value along an axis, or within one: [outer, size, inner] of it. */
+static int32_t slice_of(narrowing_t *n, const pl_op_t *reader, int32_t x,
+                        const part_t *part)
 {
-    pl_graph_t *g = n->g;
-    for (int i = 0; i < n->cuts; i++)
-        if (n->cut[i].value == x && same_part(&n->cut[i].part, part))
-            return n->cut[i].slice;
     const int64_t count = part->to - part->from;
-    pl_shape_t shape = g->value[x].shape;
+    pl_shape_t shape = n->g->value[x].shape;
+    pl_attr_t attr = {.axis = 1, .from = part->from, .to = part->to};
     axis_place_t place;
-    if (place_find(shape, part, &place))
+    const bool is_placed = place_find(shape, part, &place),
+               is_axis = is_placed && place.outer == 1 && place.inner == 1;
+    if (is_placed)
         shape.dim[place.axis] = place.outer * count * place.inner;
     else
         shape = PL_SHAPE(part->outer * count * part->inner);  /* the reader reshapes it */
-    pl_attr_t flat = {.shape = PL_SHAPE(part->outer, part->size, part->inner)},
-              slice = {.axis = 1,
-                       .from = part->from,
-                       .to = part->to,
-                       .step = {0, 1},
-                       .shape = PL_SHAPE(part->outer, count, part->inner)},
-              back = {.shape = shape};
-    int32_t y = move(n, reader, PL_OP_reshape, x, &flat);
-    y = move(n, reader, PL_OP_slice, y, &slice);
-    y = move(n, reader, PL_OP_reshape, y, &back);
-    if (PL_GROW(n->cut, n->cuts, n->cut_capacity) != PL_OK)
-        pl_graph_fail(g, PL_ENOMEM, "out of memory");
+    if (is_axis)
+        attr.axis = place.axis;
+    else
+        x = move(n, reader, PL_OP_reshape, x,
+                 &(pl_attr_t){.shape = PL_SHAPE(part->outer, part->size, part->inner)});
+    attr.step[attr.axis] = 1;
+    attr.shape = is_axis ? shape : PL_SHAPE(part->outer, count, part->inner);
+    x = move(n, reader, PL_OP_slice, x, &attr);
+    return is_axis ? x : move(n, reader, PL_OP_reshape, x, &(pl_attr_t){.shape = shape});
+}
+
+/* The slice of a value that stays whole, made once. */
+static int32_t cut(narrowing_t *n, const pl_op_t *reader, int32_t x, const part_t *part)
+{
+    uint64_t key = pl_mix((uint64_t)x, (uint64_t)part->size);
+    key = pl_mix(key, pl_mix((uint64_t)part->from, (uint64_t)part->to));
+    key = pl_mix(key, (uint64_t)part->inner) | 1;
+    const intptr_t there = (intptr_t)pl_map_get(&n->places, key);
+    const cut_t *known = there ? &n->cut[there - 1] : NULL;
+    if (known && known->value == x && same_part(&known->part, part))
+        return known->slice;
+    const int32_t y = slice_of(n, reader, x, part);
+    if (PL_GROW(n->cut, n->cuts, n->cut_capacity) != PL_OK
+        || pl_map_put(&n->places, key, (void *)(intptr_t)(n->cuts + 1)) != PL_OK)
+        pl_graph_fail(n->g, PL_ENOMEM, "out of memory");
     else
         n->cut[n->cuts++] = (cut_t){x, y, *part};
     return y;
@@ -322,13 +382,15 @@ static void rewrite(narrowing_t *n)
     const int ops = g->op_count;
     for (int i = 0; i < ops && !g->error.code; i++) {
         pl_op_t op = g->op[i];
-        part_t slice;
+        part_t part;
+        for (int k = 0; k < op.output_count; k++)
+            g->value[op.output[k]].op = -1;
         if (n->fate[i] == NARROWED) {
             narrow(n, op);
-        } else if (n->fate[i] == KEPT && part_of_slice(n, &op, &slice)
-                   && same_part(&n->part[op.input[0]], &slice)) {
+        } else if (n->fate[i] != UNUSED && part_of_slice(n, &op, &part)
+                   && same_part(&n->part[op.input[0]], &part)) {
             n->same[op.output[0]] = n->same[op.input[0]];
-        } else if (n->fate[i] == KEPT) {
+        } else if (n->fate[i] != UNUSED) {
             for (int k = 0; k < op.input_count; k++)
                 op.input[k] = n->same[op.input[k]];
             op_append(n, &op);
@@ -361,19 +423,30 @@ void pl_graph_narrow(pl_graph_t *g)
     n.part = pl_alloc_array(values, sizeof *n.part);
     n.shape = pl_alloc_array(values, sizeof *n.shape);
     n.same = pl_alloc_array(values, sizeof *n.same);
+    n.changes = pl_alloc_array(values, sizeof *n.changes);
     n.fate = pl_alloc_array((size_t)g->op_count, sizeof *n.fate);
-    if (n.part && n.shape && n.same && n.fate) {
+    if (n.part && n.shape && n.same && n.changes && n.fate) {
         for (int v = 0; v < g->value_count; v++) {
             n.same[v] = v;
             n.shape[v] = g->value[v].shape;
+            n.changes[v] = g->value[v].source == PL_FROM_REGION
+                           && g->value[v].index != PL_REGION_PARAMS
+                           && g->value[v].index != PL_REGION_AVERAGE;
         }
+        for (int i = 0; i < g->op_count; i++)
+            if (g->op[i].code == PL_OP_reshape)
+                n.changes[g->op[i].output[0]] = n.changes[g->op[i].input[0]];
         parts_find(&n);
+        for (int k = 0; k < PASSES && refuse(&n); k++)
+            parts_find(&n);
         rewrite(&n);
     }                                          /* otherwise the graph computes the same */
     pl_free(n.part);
     pl_free(n.shape);
     pl_free(n.same);
+    pl_free(n.changes);
     pl_free(n.fate);
     pl_free(n.op);
     pl_free(n.cut);
+    pl_map_release(&n.places);
 }
