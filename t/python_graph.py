@@ -217,6 +217,8 @@ def functions_of_numpy_are_those_of_the_graph():
     def module(g):
         x = g.input("x")
         g.output("exp", np.exp(x))
+        g.output("log", np.log(np.exp(x)))
+        g.output("and", g.cast(np.ones(4) & (x > 0), "f32"))
         g.output("power", np.power(x, np.array(2.0)))
         g.output("from", np.ones(4) - x)
         g.output("times", np.float64(3) * np.arange(4) * x)
@@ -225,7 +227,7 @@ def functions_of_numpy_are_those_of_the_graph():
     with pl.Loop(pl.module(module), **common) as loop:
         loop.evaluate({"x": x[:3]}).wait()
         outputs = loop.predict({"x": x[:3]}).wait().outputs
-    wanted = {"exp": np.exp(x[:3]), "power": x[:3] ** 2, "from": 1 - x[:3], "times": 3 * np.arange(4) * x[:3],
+    wanted = {"exp": np.exp(x[:3]), "log": x[:3], "and": x[:3] > 0, "power": x[:3] ** 2, "from": 1 - x[:3], "times": 3 * np.arange(4) * x[:3],
               "half": x[:3] / 2}
     ok("of one node and of an array and a node", all(close(outputs[name], array) for name, array in wanted.items()))
     for what, function in (("others", np.sinc), ("sorting", np.sort), ("arrays", np.asarray)):

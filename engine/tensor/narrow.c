@@ -1,10 +1,13 @@
 /* narrow.c - operations compute only the slice of their result that is read
  *
- * A classifier that reads the first of many tokens needs no other from its last layers.
- * Where all readers of a value take the same slice of it, and each index of the slice
- * depends on that index of the inputs alone, the operation computes the slice, of slices
- * of its inputs; so forward and backward have less to do.  From the last operation to the
- * first, each value learns what is read of it; then operations are rewritten in order. */
+ * A classifier that reads the first of many tokens needs no other from its last layer.
+ * So where all readers of a value take the same slice of it, the operation that makes it
+ * computes the slice, of slices of its inputs, if each index of the result depends on
+ * that index of the inputs alone.
+ *
+ * From the last operation to the first, each value learns what is read of it.  From the
+ * first to the last, operations that would not save work are refused; then what is read
+ * is found again.  In the end the operations are rewritten in order. */
 #include "tensor/narrow.h"
 
 #include <string.h>
@@ -14,7 +17,8 @@
 #include "base/random.h"
 #include "tensor/operators.h"
 
-enum { PASSES = 8 };                   /* that refuse operations, each for those before */
+/* Times that operations may be refused: one that is refused reads its inputs whole. */
+enum { PASSES = 8 };
 
 /* What is read of a value, as its elements in order [outer, size, inner]: those from
  * `from` on, before `to`, of the middle. */
@@ -35,6 +39,8 @@ typedef struct cut {
     part_t part;
 } cut_t;
 
+/* What becomes of an operation: nothing reads it, it stays as it is (REFUSED: it could be
+ * narrowed), or it computes a part. */
 typedef enum fate { UNUSED, KEPT, REFUSED, NARROWED } fate_t;
 
 typedef struct narrowing {
@@ -67,6 +73,7 @@ static int64_t product_of(pl_shape_t shape, int from, int to)
     return product;
 }
 
+/* Finds the axis of a shape that the part lies in; false: it goes over several axes. */
 static bool place_find(pl_shape_t shape, const part_t *part, axis_place_t *place)
 {
     for (int a = 0; a < shape.rank; a++) {

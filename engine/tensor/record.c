@@ -41,8 +41,10 @@ static void call_result(pl_recorded_t *r)
  * elements' bytes as little-endian numbers, "base64": "AADAPwAAAEA=". */
 static void call_tensor(pl_recorded_t *r)
 {
-    static const pl_recorded_word_t dtypes[] = {
-        {"float32", PL_F32}, {"int32", PL_I32}, {"int64", PL_I64}, {NULL, 0}};
+    static const pl_recorded_word_t dtypes[] = {{"float32", PL_F32},
+                                                {"int32", PL_I32},
+                                                {"int64", PL_I64},
+                                                {NULL, 0}};
     pl_shape_t shape = {0};
     int dtype = PL_F32;
     size_t count = 0;
@@ -328,20 +330,21 @@ static json_t *sizes_of(pl_recorder_t *recorder, int call)
     return sizes;
 }
 
-/* Writes a number of the errors of both graphs: "192 x batch" for 9216 and 15360. */
+/* Writes a number of the errors of both graphs, "192 x batch" for 9216 and 15360, and
+ * goes behind it; false: it does not follow the batch. */
 static bool number_join(const char **a, const char **b, char text[static 32])
 {
     char *after[BATCHES];
     const long long n = strtoll(*a, &after[0], 10), m = strtoll(*b, &after[1], 10),
                     factor = n / batch_sizes[0];
+    if (n != m && (n != factor * batch_sizes[0] || m != factor * batch_sizes[1]))
+        return false;
     if (n == m)
         snprintf(text, 32, "%lld", n);
     else if (factor == 1)
         snprintf(text, 32, "batch");
     else
         snprintf(text, 32, "%lld x batch", factor);
-    if (n != m && (n != factor * batch_sizes[0] || m != factor * batch_sizes[1]))
-        return false;
     *a = after[0];
     *b = after[1];
     return true;

@@ -23,8 +23,10 @@ from .library import Error, call, lib, text_of
 
 # Where an array of whole numbers stays one; elsewhere it becomes float32.
 WHOLE = {"indices", "targets", "input_lengths", "lengths", "target_lengths"}
-UFUNCS = {"subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "power": "pow", "absolute": "abs",
-          "negative": "neg", "rint": "round"}               # of NumPy, whose other names are ours
+# Functions of NumPy whose names are not those of the graph; g.log() logs a metric.
+UFUNCS = {"subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow", "absolute": "abs", "negative": "neg",
+          "rint": "round", "log": "log_of", "bitwise_and": "logical_and", "bitwise_or": "logical_or",
+          "invert": "logical_not"}
 COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
 CONSTANT_MAX = 8 << 20                                  # bytes of an array in a module
 STAGES = ("train", "validate", "test", "predict")
@@ -159,6 +161,7 @@ def metric(function: Callable[..., float]) -> CustomMetric:
 
 class Node:
     """A value of a graph. shape: a tuple; sizes that depend on the batch are -1. dtype: "float32", "int32", …"""
+
     def __init__(self, graph: "Graph", number: int, shape: Sequence[int], dtype: str) -> None:
         self.graph, self.number, self.dtype = graph, number, dtype
         self.shape = tuple(BatchSize() if size < 0 else size for size in shape)
