@@ -119,30 +119,31 @@ static void fill(void)
             data[k][i] = (float)sin(i * 0.37 + k);
 }
 
-/* Runs what `make` makes for 1 and for `threads` threads; the largest difference of the
- * results. */
-static double difference(pl_slices_t *(*make)(pl_library_t *library, int threads,
-                                              const void *what, pl_error_t *err),
-                         const void *what, int threads, bool has_bias)
+typedef pl_slices_t *make_t(pl_library_t *library, const pl_kernels_t *kernels,
+                            int threads, const void *what, pl_error_t *err);
+
+/* Adds what `make` makes for so many threads to a result; false if it fails. */
+static bool slices_run(make_t *make, const void *what, int threads, bool has_bias,
+                       float *to)
 {
     pl_error_t err = {0};
+    pl_library_t *library = pl_library_new(&err);
+    pl_pool_t *pool = pl_pool_new(threads, &err);
+    pl_slices_t *s = make(library, &pl_kernels_portable, threads, what, &err);
+    char *scratch = s ? aligned_alloc(64, (pl_slices_scratch(s) + 127) / 64 * 64) : NULL;
+    void *const argument[] = {data[0], data[1], has_bias ? data[2] : NULL, to};
+    const bool ran = s && pl_slices_run(s, pool, argument, scratch, &err) == PL_OK;
+    free(scratch);
+    pl_slices_free(s);
+    pl_pool_free(pool);
+    pl_library_free(library);
+    return ran;
+}
+
+/* Of the first result from the second, as a part of the largest element. */
+static double difference(void)
+{
     double worst = 0, size = 0;
-    for (int k = 0; k < 2; k++) {
-        const int many = k ? threads : 1;
-        pl_library_t *library = pl_library_new(&err);
-        pl_pool_t *pool = pl_pool_new(many, &err);
-        pl_slices_t *s = make(library, many, what, &err);
-        char *scratch = s ? aligned_alloc(64, (pl_slices_scratch(s) + 127) / 64 * 64)
-                          : NULL;
-        void *const argument[] = {data[0], data[1], has_bias ? data[2] : NULL, result[k]};
-        memset(result[k], 0, sizeof result[k]);
-        if (!s || pl_slices_run(s, pool, argument, scratch, &err) != PL_OK)
-            return INFINITY;
-        free(scratch);
-        pl_slices_free(s);
-        pl_pool_free(pool);
-        pl_library_free(library);
-    }
     for (int i = 0; i < ELEMENTS; i++) {
         worst = tap_larger(worst, fabs((double)result[0][i] - (double)result[1][i]));
         size = fmax(size, fabs((double)result[0][i]));
@@ -150,15 +151,24 @@ static double difference(pl_slices_t *(*make)(pl_library_t *library, int threads
     return size > 0 ? worst / size : INFINITY;
 }
 
-static pl_slices_t *make_matmul(pl_library_t *library, int threads, const void *what,
-                                pl_error_t *err)
+/* Whether one thread and `threads` of them have the same result. */
+static bool threads_agree(make_t *make, const void *what, int threads, bool has_bias)
 {
-    return pl_slices_matmul(library, threads, what, err);
+    memset(result, 0, sizeof result);
+    return slices_run(make, what, 1, has_bias, result[0])
+           && slices_run(make, what, threads, has_bias, result[1]) && difference() < 1e-5;
 }
 
-static pl_slices_t *make_convolution(pl_library_t *library, int threads, const void *what,
-                                     pl_error_t *err)
+static pl_slices_t *make_matmul(pl_library_t *library, const pl_kernels_t *kernels,
+                                int threads, const void *what, pl_error_t *err)
 {
+    return pl_slices_matmul(library, kernels, threads, what, err);
+}
+
+static pl_slices_t *make_convolution(pl_library_t *library, const pl_kernels_t *kernels,
+                                     int threads, const void *what, pl_error_t *err)
+{
+    (void)kernels;
     return pl_slices_convolution(library, threads, what, err);
 }
 
@@ -190,8 +200,47 @@ static void a_product_of_matrices_is_the_same_from_slices(void)
     cases[5].b = (pl_matrix_t){{1, 50, 60}, {3000, 60, 1}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
         for (int threads = 2; threads <= 5; threads++)
-            ok(difference(make_matmul, &cases[k], threads, cases[k].has_bias) < 1e-5,
+            ok(threads_agree(make_matmul, &cases[k], threads, cases[k].has_bias),
                "%s, %d threads", names[k], threads);
+}
+
+/* The sum of products in float64, for a result that holds `before`. */
+static void multiply(const pl_matmul_t *m, float before, float *to)
+{
+    const int64_t *a = m->a.stride, *b = m->b.stride, *c = m->c.stride;
+    for (int64_t i = 0; i < m->c.dim[0]; i++)
+        for (int64_t j = 0; j < m->c.dim[1]; j++) {
+            double sum = (double)before + (m->has_bias ? (double)data[2][j] : 0);
+            for (int64_t k = 0; k < m->a.dim[1]; k++)
+                sum += (double)data[0][i * a[0] + k * a[1]]
+                       * (double)data[1][k * b[0] + j * b[1]];
+            to[i * c[0] + j * c[1]] = (float)sum;
+        }
+}
+
+static void a_factor_on_its_side_is_turned_by_blocks(void)
+{
+    static const struct {
+        int64_t m, k, n;
+        bool has_bias, accumulate;
+    } cases[] = {{70, 512, 192, 0, 0},
+                 {70, 1000, 200, 1, 0},
+                 {600, 600, 200, 0, 1},
+                 {530, 700, 193, 1, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int threads = 1; threads <= 3; threads++) {
+            pl_matmul_t m = plain(cases[i].m, cases[i].k, cases[i].n);
+            m.a = (pl_matrix_t){{cases[i].m, cases[i].k}, {1, cases[i].m}};
+            m.has_bias = cases[i].has_bias, m.accumulate = cases[i].accumulate;
+            memset(result, 0, sizeof result);
+            for (int64_t k = 0; m.accumulate && k < cases[i].m * cases[i].n; k++)
+                result[0][k] = 7;
+            ok(slices_run(make_matmul, &m, threads, m.has_bias, result[0]),
+               "%d x %d of depth %d, %d threads", (int)cases[i].m, (int)cases[i].n,
+               (int)cases[i].k, threads);
+            multiply(&m, m.accumulate ? 7 : 0, result[1]);
+            ok(difference() < 1e-5, "as in float64");
+        }
 }
 
 static void a_convolution_is_the_same_from_slices(void)
@@ -208,7 +257,7 @@ static void a_convolution_is_the_same_from_slices(void)
                 .out = {1, 14, 13},
                 .window = {{1, 3, 3}, {1, 1, 1}, {1, 1, 1}, {0, 1, 1}, {0, 1, 1}}};
             c.kind = kind, c.has_bias = kind == PL_CONVOLVE;
-            ok(difference(make_convolution, &c, threads, c.has_bias) < 1e-5,
+            ok(threads_agree(make_convolution, &c, threads, c.has_bias),
                "%s, 7 pictures, %d threads", names[kind], threads);
         }
 }
@@ -221,6 +270,7 @@ int main(void)
     run(pools_come_and_go);
     fill();
     run(a_product_of_matrices_is_the_same_from_slices);
+    run(a_factor_on_its_side_is_turned_by_blocks);
     run(a_convolution_is_the_same_from_slices);
     return tap_done();
 }

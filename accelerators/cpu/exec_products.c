@@ -69,7 +69,7 @@ static int prepare_matmul(pl_exec_op_t *s, const pl_builder_t *b, pl_error_t *er
         .halves = s->op.attr.dtype == PL_BF16,
     };
     s->run = run_product;
-    return keep_product(s, pl_slices_matmul(b->library, b->threads, &m, err));
+    return keep_product(s, pl_slices_matmul(b->library, b->kernels, b->threads, &m, err));
 }
 
 /* ---- Convolutions with kernels of 3 x 3 ---- */

@@ -7,6 +7,7 @@
 #ifndef PL_CPU_LIBRARY_H
 #define PL_CPU_LIBRARY_H
 
+#include "accelerators/cpu/kernels/kernels.h"
 #include "accelerators/cpu/parallel.h"
 #include "tensor/graph.h"
 
@@ -81,6 +82,21 @@ int pl_unfolded_run(pl_unfolded_t *u, void *const argument[4], void *scratch,
                     pl_error_t *err);
 void pl_unfolded_free(pl_unfolded_t *u);
 
+/* ---- turned.c ----
+ *
+ * Matrix products of two axes whose first factor lies on its side; arguments and scratch
+ * as those of a product. */
+
+typedef struct pl_turned pl_turned_t;
+
+bool pl_turned_pays(const pl_matmul_t *m);
+pl_turned_t *pl_turned_new(pl_library_t *library, const pl_kernels_t *kernels,
+                           const pl_matmul_t *m, pl_error_t *err);
+size_t pl_turned_scratch(const pl_turned_t *t);
+int pl_turned_run(pl_turned_t *t, void *const argument[4], void *scratch,
+                  pl_error_t *err);
+void pl_turned_free(pl_turned_t *t);
+
 /* ---- parallel.c ----
  *
  * A product cut into slices, which threads compute at once.  The cut depends only on the
@@ -88,8 +104,8 @@ void pl_unfolded_free(pl_unfolded_t *u);
 
 typedef struct pl_slices pl_slices_t;
 
-pl_slices_t *pl_slices_matmul(pl_library_t *library, int threads, const pl_matmul_t *m,
-                              pl_error_t *err);
+pl_slices_t *pl_slices_matmul(pl_library_t *library, const pl_kernels_t *kernels,
+                              int threads, const pl_matmul_t *m, pl_error_t *err);
 pl_slices_t *pl_slices_convolution(pl_library_t *library, int threads,
                                    const pl_convolution_t *c, pl_error_t *err);
 size_t pl_slices_scratch(const pl_slices_t *s);

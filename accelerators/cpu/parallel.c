@@ -233,8 +233,9 @@ void pl_parallel_run(pl_pool_t *pool, int threads, int64_t n, int64_t grain,
  * are added in the order of the slices. */
 
 typedef struct slice {
-    pl_cpu_product_t *product;
-    pl_unfolded_t *unfolded;             /* in place of the product  [NULL] */
+    pl_cpu_product_t *product;           /* one of these three; the others are NULL */
+    pl_unfolded_t *unfolded;
+    pl_turned_t *turned;
     int64_t offset[4];                   /* of its arguments, in elements */
     size_t scratch;                      /* offset of its scratch */
     float *sum;                          /* of this run: its partial sum [NULL: no sum] */
@@ -270,6 +271,7 @@ void pl_slices_free(pl_slices_t *s)
     for (int k = 0; s->slice && k < s->count; k++) {
         pl_cpu_product_free(s->slice[k].product);
         pl_unfolded_free(s->slice[k].unfolded);
+        pl_turned_free(s->slice[k].turned);
     }
     pl_free(s->slice);
     pl_free(s);
@@ -280,22 +282,21 @@ static size_t aligned(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* Takes ownership of the product, or of the other one; false if both are NULL. */
-static bool slice_add(pl_slices_t *s, pl_cpu_product_t *product, pl_unfolded_t *unfolded,
-                      const int64_t offset[4])
+/* Takes ownership of what the slice runs; false if there is nothing. */
+static bool slice_add(pl_slices_t *s, slice_t runs, const int64_t offset[4])
 {
-    if (!product && !unfolded)
+    if (!runs.product && !runs.unfolded && !runs.turned)
         return false;
     slice_t *slice = &s->slice[s->count];
-    slice->product = product;
-    slice->unfolded = unfolded;
+    *slice = runs;
     for (int i = 0; i < 4; i++)
         slice->offset[i] = offset[i];
     if (s->count++ > 0)                         /* the first slice writes to the result */
         s->scratch += aligned((size_t)s->summed * sizeof(float));
     slice->scratch = s->scratch;
-    s->scratch += aligned(unfolded ? pl_unfolded_scratch(unfolded)
-                                   : pl_cpu_product_scratch(product));
+    s->scratch += aligned(runs.unfolded ? pl_unfolded_scratch(runs.unfolded)
+                          : runs.turned ? pl_turned_scratch(runs.turned)
+                                        : pl_cpu_product_scratch(runs.product));
     return true;
 }
 
@@ -312,8 +313,8 @@ static int64_t matrix_cut(pl_matrix_t *x, int axis, int64_t from, int64_t to)
 }
 
 /* Cuts the longest batch axis if it has an item for each thread, else rows or columns. */
-pl_slices_t *pl_slices_matmul(pl_library_t *library, int threads, const pl_matmul_t *m,
-                              pl_error_t *err)
+pl_slices_t *pl_slices_matmul(pl_library_t *library, const pl_kernels_t *kernels,
+                              int threads, const pl_matmul_t *m, pl_error_t *err)
 {
     const int rows = m->rank - 2, columns = m->rank - 1;
     int longest = 0;
@@ -341,7 +342,12 @@ pl_slices_t *pl_slices_matmul(pl_library_t *library, int threads, const pl_matmu
             offset[1] = matrix_cut(&own.b, axis, from, to);
         offset[2] = axis == columns ? from : 0;
         offset[3] = matrix_cut(&own.c, axis, from, to);
-        made = slice_add(s, pl_cpu_product_matmul(library, &own, err), NULL, offset);
+        slice_t runs = {0};
+        if (pl_turned_pays(&own))
+            runs.turned = pl_turned_new(library, kernels, &own, err);
+        else
+            runs.product = pl_cpu_product_matmul(library, &own, err);
+        made = slice_add(s, runs, offset);
     }
     if (made)
         return s;
@@ -372,12 +378,12 @@ pl_slices_t *pl_slices_convolution(pl_library_t *library, int threads,
             [PL_CONVOLVE_GRAD_X] = {of_y, 0, 0, of_x},
             [PL_CONVOLVE_GRAD_W] = {of_y, of_x, 0, 0},
         };
+        slice_t runs = {0};
         if (c->may_unfold && pl_unfolded_pays(&own))
-            made = slice_add(s, NULL, pl_unfolded_new(library, &own, err),
-                             offset[c->kind]);
+            runs.unfolded = pl_unfolded_new(library, &own, err);
         else
-            made = slice_add(s, pl_cpu_product_convolution(library, &own, err), NULL,
-                             offset[c->kind]);
+            runs.product = pl_cpu_product_convolution(library, &own, err);
+        made = slice_add(s, runs, offset[c->kind]);
     }
     if (made)
         return s;
@@ -410,10 +416,12 @@ static void slice_run(void *user, int64_t from, int64_t to, int part)
         if (slice->sum)
             argument[3] = slice->sum;
         char *scratch = call->scratch + slice->scratch;
-        slice->code =
-            slice->unfolded
-                ? pl_unfolded_run(slice->unfolded, argument, scratch, &slice->error)
-                : pl_cpu_product_run(slice->product, argument, scratch, &slice->error);
+        pl_error_t *err = &slice->error;
+        slice->code = slice->unfolded
+                          ? pl_unfolded_run(slice->unfolded, argument, scratch, err)
+                      : slice->turned
+                          ? pl_turned_run(slice->turned, argument, scratch, err)
+                          : pl_cpu_product_run(slice->product, argument, scratch, err);
     }
 }
 
