@@ -282,7 +282,7 @@ static size_t aligned(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-/* Takes ownership of what the slice runs; false if there is nothing. */
+/* Takes ownership of the product; false if there is none. */
 static bool slice_add(pl_slices_t *s, slice_t runs, const int64_t offset[4])
 {
     if (!runs.product && !runs.unfolded && !runs.turned)
