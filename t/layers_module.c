@@ -14,6 +14,15 @@ static const pl_field_t row[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_I64, {0}}},
                         value[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_F32, {0}}},
                         image[] = {{"x", PL_F32, {3, {3, 8, 8}}}, {"y", PL_I64, {0}}},
                         labels[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_I64, {1, {5}}}},
+                        weighted[] = {{"x", PL_F32, {1, {6}}},
+                                      {"y", PL_F32, {0}},
+                                      {"weight", PL_F32, {0}}},
+                        soft[] = {{"x", PL_F32, {1, {6}}},
+                                  {"y", PL_F32, {1, {3}}},
+                                  {"weight", PL_F32, {0}}},
+                        choices[] = {{"x", PL_F32, {1, {6}}},
+                                     {"y", PL_I64, {1, {5}}},
+                                     {"weight", PL_F32, {0}}},
                         other[] = {{"a", PL_F32, {1, {6}}}, {"y", PL_I64, {0}}},
                         text[] = {{"x", PL_I64, {1, {5}}}, {"y", PL_I64, {1, {5}}}};
 
@@ -245,6 +254,86 @@ static void pools(pl_graph_t *g)
     classify(g, pl_linear(g, "6", pl_concat(g, part, 2, 1), 3));
 }
 
+static void of_two_and_three(pl_graph_t *g)
+{
+    const pl_node_t a = pl_input(g, "x"), b = pl_linear(g, "1", a, 6),
+                    is_more = pl_greater(g, b, a);
+    const pl_node_t m = pl_reshape(g, pl_where(g, is_more, a, b), PL_SHAPE(4, 2, 3)),
+                    square = pl_matmul(g, m, m, false, true),
+                    q = pl_permute(g, square, (int[]){0, 2, 1}),
+                    x = pl_einsum(g, "bij,bki->bkj", m, q),
+                    s = pl_sum(g, x, (int[]){1}, 1, false);
+    pl_scope(g, "14");                           /* which has random numbers of its own */
+    const pl_node_t normal = pl_randn(g, pl_shape_of(g, s));
+    pl_scope_end(g);
+    const pl_node_t noisy = pl_add(g, normal, s);
+    pl_scope(g, "17");
+    const pl_node_t even = pl_rand(g, pl_shape_of(g, noisy));
+    pl_scope_end(g);
+    classify(g, pl_linear(g, "19", pl_mul(g, even, noisy), 3));
+}
+
+static void along_axes(pl_graph_t *g)
+{
+    const pl_node_t m = pl_rotary(g, pl_reshape(g, pl_input(g, "x"), PL_SHAPE(4, 3, 2)),
+                                  NULL),
+                    i = pl_reshape(g, pl_argmax(g, m, -1), PL_SHAPE(4, 3, 1)),
+                    v = pl_gather(g, m, -1, i), w = pl_scatter_add(g, m, -1, i, v),
+                    c = pl_cosine_similarity(g, w, m, -1),
+                    l = pl_add(g, pl_logsumexp(g, w, -1, false), c),
+                    n = pl_cast(g, pl_cast(g, pl_argmin(g, m, -1), PL_I64), PL_F32),
+                    k = pl_mul(g, n, l),
+                    x = pl_add(g, pl_var(g, w, (int[]){2}, 1, 0, false), k);
+    classify(g, pl_linear(g, "27", x, 3));
+}
+
+static void sizes(pl_graph_t *g)
+{
+    pl_node_t x = pl_interpolate(g, pl_input(g, "x"), (int64_t[]){5, 4}, 2, true);
+    x = pl_interpolate(g, x, (int64_t[]){3, 3}, 2, false);
+    classify(g, pl_linear(g, "3", pl_mean(g, x, (int[]){2, 3}, 2, false), 3));
+}
+
+/* The mean of losses [B, n] with a weight for each sample. */
+static void weigh(pl_graph_t *g, pl_node_t w, pl_node_t loss, int64_t n)
+{
+    const pl_node_t of_sample = pl_sum(g, pl_reshape(g, loss, PL_SHAPE(4, -1)),
+                                       (int[]){1}, 1, false);
+    pl_loss(g, pl_pair(pl_sum(g, pl_mul(g, w, of_sample), NULL, 0, false),
+                       pl_scale(g, pl_sum(g, w, NULL, 0, false), (double)n)));
+}
+
+static void weighted_values(pl_graph_t *g)
+{
+    const pl_node_t in = pl_input(g, "x"), y = pl_input(g, "y"),
+                    x = pl_flatten(g, pl_linear(g, "0", in, 1), 0);
+    pl_output(g, "value", x);
+    const pl_node_t w = pl_input(g, "weight");
+    weigh(g, w, pl_abs(g, pl_sub(g, x, y)), 1);
+    pl_log(g, "mae", pl_mae(g, x, y), PL_ON_EPOCH);
+}
+
+static void weighted_classes(pl_graph_t *g)
+{
+    const pl_node_t x = pl_linear(g, "0", pl_input(g, "x"), 3), y = pl_input(g, "y"),
+                    w = pl_input(g, "weight");
+    const pl_cross_entropy_options_t o = {.has_ignore = true, .ignore_index = -100};
+    pl_output(g, "logits", x);
+    const pl_node_t share = pl_add(g, pl_scale(g, y, 0.25), pl_scalar(g, 0.25)),
+                    each = pl_mul(g, share, pl_log_softmax(g, x, -1));
+    weigh(g, w, pl_neg(g, pl_sum(g, each, (int[]){-1}, 1, false)), 1);
+    pl_log(g, "acc", pl_accuracy(g, x, pl_argmax(g, y, 1), &o), PL_ON_EPOCH);
+}
+
+static void weighted_labels(pl_graph_t *g)
+{
+    const pl_node_t x = pl_linear(g, "0", pl_input(g, "x"), 5), y = pl_input(g, "y");
+    pl_output(g, "labels", pl_sigmoid(g, x));
+    const pl_node_t t = pl_cast(g, y, PL_F32),
+                    w = pl_reshape(g, pl_input(g, "weight"), PL_SHAPE(-1, 1));
+    pl_loss(g, pl_bce_with_logits(g, x, t, &(pl_bce_options_t){.weights = &w}));
+}
+
 static const struct {
     const char *what, *module;
     const pl_field_t *fields;
@@ -321,6 +410,30 @@ static const struct {
      "3']}}, "
      "'linear auto'], 'classes': 3}",
      other, no_x},
+    {"operators of two and three inputs, and random numbers",
+     "{'layers': ['keep a', 'linear 6', 'keep b', 'greater a', 'where a b', "
+     "'reshape 2 3', 'keep m', 'matmul m transpose', 'permute 2 1', 'keep q', 'use m', "
+     "'einsum q bij,bki->bkj', 'sum 1', 'keep s', 'randn', 'add s', 'keep t', 'rand', "
+     "'mul t', 'linear auto'], 'classes': 3}",
+     row, of_two_and_three},
+    {"what works along an axis",
+     "{'layers': ['reshape 3 2', 'rotary', 'keep m', 'argmax', 'reshape 3 1', 'keep i', "
+     "'use m', 'gather i', 'keep v', 'use m', 'scatter_add i v', 'keep w', "
+     "'cosine_similarity m', 'keep c', 'use w', 'logsumexp -1', 'add c', 'keep l', "
+     "'use m', 'argmin', 'int', 'float', 'mul l', 'keep k', 'use w', 'var 2 0', 'add k', "
+     "'linear auto'], 'classes': 3}",
+     row, along_axes},
+    {"images of another size",
+     "{'layers': ['resize 5x4 linear', 'resize 3', 'global_pool', 'linear auto'], "
+     "'classes': 3}",
+     image, sizes},
+    {"values of weighted samples", "{'layers': ['linear auto'], 'loss': 'l1'}", weighted,
+     weighted_values},
+    {"weighted samples with a share of each class, smoothed",
+     "{'layers': ['linear auto'], 'classes': 3, 'label_smoothing': 0.75}", soft,
+     weighted_classes},
+    {"labels of weighted samples",
+     "{'layers': ['linear auto'], 'labels': 5, 'metrics': []}", choices, weighted_labels},
     {"what works by indices and in order",
      "{'layers': ['one_hot 11', 'cumsum 1', 'min 1', 'sort descending', 'linear 8', "
      "'top_k 4 axis=1', 'linear 55', 'reshape 5 11'], 'classes': 11}",
@@ -342,12 +455,17 @@ static bool module_make(pl_instance_t *instance, const char *quoted, pl_error_t 
     return made;
 }
 
+static int count_of(const pl_field_t *fields)
+{
+    return fields == weighted || fields == soft || fields == choices ? 3 : 2;
+}
+
 /* The hash of a training step, and the names and shapes of its tensors. */
 static uint32_t step_hash(const pl_field_t *fields, const pl_instance_t *instance,
                           void (*in_c)(pl_graph_t *g), char names[1024], pl_error_t *err)
 {
     pl_model_t *model = pl_model_new(NULL);
-    pl_graph_t *g = pl_graph_new(model, PL_TRAIN, fields, 2, 4, NULL);
+    pl_graph_t *g = pl_graph_new(model, PL_TRAIN, fields, count_of(fields), 4, NULL);
     if (in_c)
         in_c(g);
     else
@@ -422,6 +540,10 @@ static void mistakes_have_a_place(void)
         {"['conv 3 0x3']", "conv takes a number of at least 1 for kernel"},
         {"['conv 3 3 strid=2']", "conv has no argument \"strid=2\"|conv takes a number"},
         {"['linear 3.5']", "linear takes a whole number for units, not 3.5$"},
+        {"['where a']", "where needs other: write \"where kept other\"$"},
+        {"['einsum a']", "einsum needs equation: write \"einsum name equation\"$"},
+        {"['sum 0']", "sum takes no axis 0, along which"},
+        {"['linear 3'], 'label_smoothing': 1.5", "label_smoothing"},
         {"['flip 0']", "flip takes no axis 0, along which the samples of a batch are"},
         {"['']", "\"module.layers.0\": a layer has a name"},
         {"['a b c d e f g h i j k']", "a layer has at most 10 words"},

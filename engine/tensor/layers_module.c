@@ -23,7 +23,7 @@ typedef struct layers {
     const char *layers, *metrics;                           /* JSON */
     int loss;
     int64_t classes, outputs, labels, vocabulary_size, ignore_index;
-    double target_mean, target_factor;
+    double label_smoothing, target_mean, target_factor;
     pl_reals_t target_means, target_factors;
 } layers_t;
 
@@ -46,6 +46,8 @@ static const pl_option_t layers_options[] = {
     PL_INT(layers_t, ignore_index, "-100", "-2147483648..2147483647",
            "class of samples that loss and accuracy leave out; -100: of texts -1, too, "
            "which ends their last sample"),
+    PL_FLOAT(layers_t, label_smoothing, "0", "0..1",
+             "share of a class that is spread evenly over all classes"),
     PL_FLOAT(layers_t, target_mean, "\"auto\"", "-1e300..1e300",
              "values are learnt as (value - target_mean) * target_factor"),
     PL_FLOAT(layers_t, target_factor, "\"auto\"", "0..",
@@ -306,27 +308,62 @@ static pl_node_t rescale(pl_graph_t *g, const layers_t *m, pl_node_t x, bool bac
     return count ? pl_reshape(g, x, shape) : x;
 }
 
+/* Cross entropy of classes by number, or of a probability for each. */
+static pl_loss_t classes_loss(pl_graph_t *g, const layers_t *m, pl_node_t x, pl_node_t y,
+                              const pl_node_t *weights)
+{
+    const pl_cross_entropy_options_t options = {.has_ignore = true,
+                                                .ignore_index = ignored_of(m),
+                                                .weights = weights,
+                                                .label_smoothing = m->label_smoothing};
+    if (!is_soft(m, g, y))
+        return pl_cross_entropy(g, x, y, &options);
+    if (m->label_smoothing > 0)
+        y = pl_add(g, pl_scale(g, y, 1 - m->label_smoothing),
+                   pl_scalar(g, m->label_smoothing / (double)m->classes));
+    if (!weights)
+        return pl_soft_cross_entropy(g, x, y);
+    const pl_node_t rows = pl_sum(g, pl_mul(g, y, pl_log_softmax(g, x, -1)), (int[]){-1},
+                                  1, false);
+    return pl_weighted_loss(g, "cross_entropy", pl_neg(g, rows), *weights);
+}
+
+static pl_loss_t labels_loss(pl_graph_t *g, pl_node_t x, pl_node_t y,
+                             const pl_node_t *weights)
+{
+    if (!weights)
+        return pl_bce_with_logits(g, x, y, NULL);
+    pl_shape_t shape = {.rank = pl_shape_of(g, x).rank, .dim = {-1, 1, 1, 1, 1, 1}};
+    const pl_node_t column = pl_reshape(g, *weights, shape);
+    return pl_bce_with_logits(g, x, y, &(pl_bce_options_t){.weights = &column});
+}
+
+/* Losses are weighted by the field "weight" of the data, if there is one, [B]. */
 static pl_loss_t loss_of(pl_graph_t *g, const layers_t *m, int loss, pl_node_t x,
                          pl_node_t y)
 {
-    switch (loss) {
-    case LOSS_CROSS_ENTROPY: {
-        pl_cross_entropy_options_t options = {.has_ignore = true,
-                                              .ignore_index = ignored_of(m)};
-        if (is_soft(m, g, y))
-            return pl_soft_cross_entropy(g, x, y);
-        pl_node_t weights;
-        if (pl_has_input(g, "weight")) {
-            weights = pl_input(g, "weight");
-            options.weights = &weights;
-        }
-        return pl_cross_entropy(g, x, y, &options);
-    }
-    case LOSS_BCE: return pl_bce_with_logits(g, x, y, NULL);
-    case LOSS_L1: return pl_l1(g, x, rescale(g, m, y, false));
-    case LOSS_HUBER: return pl_huber(g, x, rescale(g, m, y, false), 1);
-    default: return pl_mse(g, x, rescale(g, m, y, false));
-    }
+    const bool has_weights = pl_has_input(g, "weight");
+    const pl_node_t samples = has_weights ? pl_input(g, "weight") : PL_NO_NODE,
+                    *weights = has_weights ? &samples : NULL;
+    if (loss == LOSS_CROSS_ENTROPY)
+        return classes_loss(g, m, x, y, weights);
+    if (m->label_smoothing > 0)
+        pl_graph_fail(g, PL_EINVAL,
+                      "\"module.label_smoothing\" is for the loss cross_entropy: remove "
+                      "it");
+    if (loss == LOSS_BCE)
+        return labels_loss(g, x, y, weights);
+    y = rescale(g, m, y, false);
+    if (!weights)
+        return loss == LOSS_L1      ? pl_l1(g, x, y)
+               : loss == LOSS_HUBER ? pl_huber(g, x, y, 1)
+                                    : pl_mse(g, x, y);
+    if (loss == LOSS_MSE)
+        return pl_weighted_mse(g, x, y, samples);
+    const pl_node_t each = loss == LOSS_HUBER
+                               ? pl_huber_each(g, x, y, 1)
+                               : pl_abs(g, pl_difference(g, "l1", x, y, NULL));
+    return pl_weighted_loss(g, loss == LOSS_HUBER ? "huber" : "l1", each, samples);
 }
 
 /* The error of a graph [none] begins with the option that it comes from. */

@@ -27,7 +27,7 @@ typedef struct pl_layer_arguments {
     double value[PL_LAYER_WORDS];
     int64_t sizes[PL_LAYER_WORDS][PL_SPACE];                /* as in pl_windows_t */
     bool is_given[PL_LAYER_WORDS];
-    char text[PL_LAYER_WORD];                          /* of an argument that is a name */
+    char text[PL_LAYER_WORD], other[PL_LAYER_WORD];    /* of arguments that are names */
 } pl_layer_arguments_t;
 
 typedef struct pl_layer_builder {

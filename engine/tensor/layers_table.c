@@ -116,13 +116,6 @@ static pl_node_t build_avg_pool(pl_layer_builder_t *b, pl_node_t x,
     return pl_avg_pool(b->g, x, &options);
 }
 
-static pl_node_t build_global_max_pool(pl_layer_builder_t *b, pl_node_t x,
-                                       const pl_layer_arguments_t *a)
-{
-    (void)a;
-    return pl_global_max_pool(b->g, x);
-}
-
 /* The mean over all axes behind the channels. */
 static pl_node_t build_global_pool(pl_layer_builder_t *b, pl_node_t x,
                                    const pl_layer_arguments_t *a)
@@ -249,20 +242,6 @@ static pl_node_t build_recurrent(pl_layer_builder_t *b, pl_node_t x,
     return pl_reshape(b->g, last, PL_SHAPE(pl_dim(b->g, last, 0), own * units));
 }
 
-static pl_node_t build_float(pl_layer_builder_t *b, pl_node_t x,
-                             const pl_layer_arguments_t *a)
-{
-    (void)a;
-    return pl_cast(b->g, x, PL_F32);
-}
-
-static pl_node_t build_softmax(pl_layer_builder_t *b, pl_node_t x,
-                               const pl_layer_arguments_t *a)
-{
-    (void)a;
-    return pl_softmax(b->g, x);
-}
-
 /* All axes but the first. */
 static pl_node_t build_reshape(pl_layer_builder_t *b, pl_node_t x,
                                const pl_layer_arguments_t *a)
@@ -313,27 +292,6 @@ static pl_node_t kept(pl_layer_builder_t *b, const char *name)
     return PL_NO_NODE;
 }
 
-static pl_node_t build_use(pl_layer_builder_t *b, pl_node_t x,
-                           const pl_layer_arguments_t *a)
-{
-    (void)x;
-    return kept(b, a->text);
-}
-
-static pl_node_t build_concat(pl_layer_builder_t *b, pl_node_t x,
-                              const pl_layer_arguments_t *a)
-{
-    const pl_node_t parts[] = {x, kept(b, a->text)};
-    return b->g->error.code ? PL_NO_NODE : pl_concat(b->g, parts, 2, (int)a->value[1]);
-}
-
-static pl_node_t build_stack(pl_layer_builder_t *b, pl_node_t x,
-                             const pl_layer_arguments_t *a)
-{
-    const pl_node_t parts[] = {x, kept(b, a->text)};
-    return b->g->error.code ? PL_NO_NODE : pl_stack(b->g, parts, 2, (int)a->value[1]);
-}
-
 /* Around all axes behind the channels. */
 static pl_node_t build_pad(pl_layer_builder_t *b, pl_node_t x,
                            const pl_layer_arguments_t *a)
@@ -368,6 +326,36 @@ static pl_node_t build_upsample(pl_layer_builder_t *b, pl_node_t x,
     return pl_interpolate(b->g, x, sizes, shape.rank - 2, a->is_given[1]);
 }
 
+/* All axes behind the channels, to sizes. */
+static pl_node_t build_resize(pl_layer_builder_t *b, pl_node_t x,
+                              const pl_layer_arguments_t *a)
+{
+    const int count = pl_shape_of(b->g, x).rank - 2;
+    int64_t sizes[PL_SPACE];
+    if (!b->g->error.code && (count < 1 || count > PL_SPACE))
+        pl_layer_fail(b,
+                      "resize takes x [B, C, ...] with axes behind the channels, got %s",
+                      PL_TEXT_OF(pl_shape_of(b->g, x)));
+    for (int i = 0; i < PL_SPACE; i++)
+        sizes[i] = a->sizes[0][i] ? a->sizes[0][i] : a->sizes[0][0];
+    return b->g->error.code ? PL_NO_NODE
+                            : pl_interpolate(b->g, x, sizes, count, a->is_given[1]);
+}
+
+/* The samples stay along the first axis. */
+static pl_node_t build_permute(pl_layer_builder_t *b, pl_node_t x,
+                               const pl_layer_arguments_t *a)
+{
+    const pl_shape_t shape = pl_shape_of(b->g, x);
+    int order[PL_DIMS] = {0}, count = 1;
+    for (int k = 0; k < PL_DIMS - 1 && a->is_given[k]; k++)
+        order[count++] = (int)a->value[k];
+    if (!b->g->error.code && count != shape.rank)
+        pl_layer_fail(b, "permute takes each axis of x %s but the first, got %d of them",
+                      PL_TEXT_OF(shape), count - 1);
+    return b->g->error.code ? PL_NO_NODE : pl_permute(b->g, x, order);
+}
+
 static pl_node_t build_tile(pl_layer_builder_t *b, pl_node_t x,
                             const pl_layer_arguments_t *a)
 {
@@ -390,6 +378,10 @@ static pl_node_t build_tile(pl_layer_builder_t *b, pl_node_t x,
     }
 LAYER(adaptive_pool, (a->is_given[1] ? pl_adaptive_max_pool
                                      : pl_adaptive_avg_pool)(b->g, x, a->sizes[0]))
+LAYER(float, pl_cast(b->g, x, PL_F32))
+LAYER(softmax, pl_softmax(b->g, x))
+LAYER(global_max_pool, pl_global_max_pool(b->g, x))
+LAYER(use, ((void)x, kept(b, a->text)))
 LAYER(flatten, pl_flatten(b->g, x, AXIS(0)))
 LAYER(dropout, pl_dropout(b->g, x, a->value[0]))
 LAYER(batch_norm, pl_batch_norm(b->g, b->path, x, a->value[0], a->value[1]))
@@ -398,6 +390,15 @@ LAYER(gru, build_recurrent(b, x, a, false))
 LAYER(mean, pl_mean(b->g, x, (int[]){AXIS(0)}, 1, false))
 LAYER(max, pl_max(b->g, x, AXIS(0), false))
 LAYER(min, pl_min(b->g, x, AXIS(0), false))
+LAYER(sum, pl_sum(b->g, x, (int[]){AXIS(0)}, 1, false))
+LAYER(var, pl_var(b->g, x, (int[]){AXIS(0)}, 1, SIZE(1), false))
+LAYER(logsumexp, pl_logsumexp(b->g, x, AXIS(0), false))
+LAYER(argmax, pl_argmax(b->g, x, AXIS(0)))
+LAYER(argmin, pl_argmin(b->g, x, AXIS(0)))
+LAYER(rand, pl_rand(b->g, pl_shape_of(b->g, x)))
+LAYER(randn, pl_randn(b->g, pl_shape_of(b->g, x)))
+LAYER(int, pl_cast(b->g, x, PL_I64))
+LAYER(rotary, pl_rotary(b->g, x, &(pl_rotary_options_t){.interleaved = a->is_given[0]}))
 LAYER(one_hot, pl_one_hot(b->g, x, SIZE(0)))
 LAYER(cumsum, pl_cumsum(b->g, x, AXIS(0)))
 LAYER(sort, pl_sort(b->g, x, AXIS(0), a->is_given[1], NULL))
@@ -411,6 +412,30 @@ LAYER(slice, pl_slice_step(b->g, x, AXIS(0), SIZE(1), SIZE(2), SIZE(3)))
 LAYER(tril, pl_tril(b->g, x, SIZE(0)))
 LAYER(triu, pl_triu(b->g, x, SIZE(0)))
 
+/* Of x and what was kept. */
+#define LAYER_OF_TWO(name, call) \
+    static pl_node_t build_##name(pl_layer_builder_t *b, pl_node_t x, \
+                                  const pl_layer_arguments_t *a) \
+    { \
+        const pl_node_t y = kept(b, a->text); \
+        return b->g->error.code ? PL_NO_NODE : call; \
+    }
+LAYER_OF_TWO(concat, pl_concat(b->g, (pl_node_t[]){x, y}, 2, AXIS(1)))
+LAYER_OF_TWO(stack, pl_stack(b->g, (pl_node_t[]){x, y}, 2, AXIS(1)))
+LAYER_OF_TWO(matmul, pl_matmul(b->g, x, y, false, a->is_given[1]))
+LAYER_OF_TWO(gather, pl_gather(b->g, x, AXIS(1), y))
+LAYER_OF_TWO(cosine_similarity, pl_cosine_similarity(b->g, x, y, AXIS(1)))
+LAYER_OF_TWO(einsum, pl_einsum(b->g, a->other, x, y))
+
+#define LAYER_OF_THREE(name, call) \
+    static pl_node_t build_##name(pl_layer_builder_t *b, pl_node_t x, \
+                                  const pl_layer_arguments_t *a) \
+    { \
+        const pl_node_t y = kept(b, a->text), z = kept(b, a->other); \
+        return b->g->error.code ? PL_NO_NODE : call; \
+    }
+LAYER_OF_THREE(scatter_add, pl_scatter_add(b->g, x, AXIS(2), y, z))
+
 #define pl_log pl_log_of
 #define BUILD_0(name) LAYER(name, pl_##name(b->g, x))
 #define BUILD_1(name) LAYER(name, pl_##name(b->g, x, a->value[0]))
@@ -418,13 +443,9 @@ LAYER(triu, pl_triu(b->g, x, SIZE(0)))
 #define PL_UNARY(name, numbers, precision, rounding, value, rule, slope, meaning) \
     BUILD_##numbers(name)
 #define PL_BINARY(name, precision, rounding, value, rule, slope_x, slope_y, meaning) \
-    static pl_node_t build_##name(pl_layer_builder_t *b, pl_node_t x, \
-                                  const pl_layer_arguments_t *a) \
-    { \
-        const pl_node_t y = kept(b, a->text); \
-        return b->g->error.code ? PL_NO_NODE : pl_##name(b->g, x, y); \
-    }
-#define PL_TERNARY(name, precision, rounding, value, rule, meaning)
+    LAYER_OF_TWO(name, pl_##name(b->g, x, y))
+#define PL_TERNARY(name, precision, rounding, value, rule, meaning) \
+    LAYER_OF_THREE(name, pl_##name(b->g, x, y, z))
 #include "tensor/elementwise.def"
 #undef pl_log
 
@@ -488,6 +509,13 @@ const pl_layer_rule_t pl_layer_table[] = {
     {"mean", "axis:", "mean over an axis, which goes", build_mean},
     {"max", "axis:", "largest along an axis, which goes", build_max},
     {"min", "axis:", "smallest along an axis, which goes", build_min},
+    {"sum", "axis:", "sum along an axis, which goes", build_sum},
+    {"var", "axis: correction=1", "variance along an axis, which goes", build_var},
+    {"logsumexp", "axis:", "logarithm of the sum of e^x along an axis, which goes",
+     build_logsumexp},
+    {"argmax", "axis=-1", "index of the largest along an axis, which goes", build_argmax},
+    {"argmin", "axis=-1", "index of the smallest along an axis, which goes",
+     build_argmin},
     {"one_hot", "classes:", "indices [...] -> [..., classes]: 1 at the index, else 0",
      build_one_hot},
     {"cumsum", "axis=-1", "sum of the elements up to each one along an axis",
@@ -496,12 +524,36 @@ const pl_layer_rule_t pl_layer_table[] = {
     {"top_k", "k: axis=-1", "the largest k along an axis, the largest first",
      build_top_k},
     {"float", "", "whole numbers, such as pixels, as float32", build_float},
+    {"int", "", "numbers as whole ones of 64 bits, rounded toward 0", build_int},
+    {"rand", "", "random numbers from 0 to 1 in the shape of x, others in each step",
+     build_rand},
+    {"randn", "", "random numbers of a normal distribution in the shape of x",
+     build_randn},
     {"input", "name$", "continues with a field of the data in place of x", build_input},
     {"output", "name$", "makes x an output of predictions", build_output},
     {"keep", "name$", "keeps x under a name", build_keep},
     {"use", "name$", "continues with what was kept in place of x", build_use},
     {"concat", "name$ axis=1", "appends what was kept along an axis", build_concat},
     {"stack", "name$ axis=1", "joins it and what was kept along a new axis", build_stack},
+    {"matmul", "name$ transpose?",
+     "matrices x times what was kept; transpose: those lie on their side", build_matmul},
+    {"einsum", "name$ equation$",
+     "of x and what was kept, by an equation such as bij,bjk->bik", build_einsum},
+    {"gather", "name$ axis=-1", "elements along an axis at indices that were kept",
+     build_gather},
+    {"scatter_add", "name$ values$ axis=-1",
+     "x with values that were kept added at indices that were kept", build_scatter_add},
+    {"cosine_similarity", "name$ axis=-1",
+     "cosine of the angle to what was kept, along an axis, which goes",
+     build_cosine_similarity},
+    {"permute", "axis: axis=0 axis=0 axis=0 axis=0",
+     "the axes behind the samples in another order", build_permute},
+    {"rotary", "interleaved?", "turns pairs of numbers of [..., T, d] by the position",
+     build_rotary},
+    {"resize", "output: linear?",
+     "to so many elements along all axes behind the channels: the nearest ones, or "
+     "weighted means of neighbours",
+     build_resize},
     {"pad", "size: value=0 reflect?",
      "around all axes behind the channels of [B, C, ...]; reflect: mirrored", build_pad},
     {"upsample", "factor: linear?",
@@ -522,7 +574,8 @@ const pl_layer_rule_t pl_layer_table[] = {
 #define PL_UNARY(name, numbers, precision, rounding, value, rule, slope, meaning)
 #define PL_BINARY(name, precision, rounding, value, rule, slope_x, slope_y, meaning) \
     {#name, "kept$", meaning, build_##name},
-#define PL_TERNARY(name, precision, rounding, value, rule, meaning)
+#define PL_TERNARY(name, precision, rounding, value, rule, meaning) \
+    {#name, "kept$ other$", meaning ": y and z were kept", build_##name},
 #include "tensor/elementwise.def"
 #define NUMBERS_0 ""
 #define NUMBERS_1 "f:"

@@ -222,7 +222,7 @@ static int arguments_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
                                  layer->name, name, word);
         a->is_given[k] = true;
         if (kind == '$')
-            snprintf(a->text, PL_LAYER_WORD, "%s", value);
+            snprintf(*a->text ? a->other : a->text, PL_LAYER_WORD, "%s", value);
         else if (kind != '?')
             code = argument_read(b, layer, name, value, &a->value[k], a->sizes[k]);
     }

@@ -14,8 +14,7 @@ pl_loss_t pl_add_losses(pl_graph_t *g, pl_loss_t a, pl_loss_t b, double factor)
     if (a.kind != PL_METRIC_MEAN || b.kind != PL_METRIC_MEAN)
         pl_op_fail(g, "add_losses takes losses: metrics of another kind have no sum");
     /* A loss without any weight is a sum of 0. */
-    const pl_node_t mean = pl_div(g, b.sum,
-                                  pl_maximum(g, b.weight, pl_scalar(g, 1e-30)));
+    const pl_node_t mean = pl_div(g, b.sum, pl_maximum(g, b.weight, pl_scalar(g, 1e-30)));
     return pl_pair(pl_add(g, a.sum, pl_mul(g, pl_scale(g, mean, factor), a.weight)),
                    a.weight);
 }
@@ -62,19 +61,27 @@ pl_loss_t pl_mse(pl_graph_t *g, pl_node_t x, pl_node_t target)
     return pl_squares(g, "mse", x, target);
 }
 
-pl_loss_t pl_weighted_mse(pl_graph_t *g, pl_node_t x, pl_node_t target, pl_node_t weights)
+pl_loss_t pl_weighted_loss(pl_graph_t *g, const char *name, pl_node_t loss,
+                           pl_node_t weights)
 {
-    pl_shape_t shape = pl_shape_of(g, x), w = pl_shape_of(g, weights);
-    pl_node_t d = pl_difference(g, "mse", x, target, NULL);
+    const pl_shape_t shape = pl_shape_of(g, loss), w = pl_shape_of(g, weights);
     if (!g->error.code && (w.rank != 1 || shape.rank < 1 || w.dim[0] != shape.dim[0]))
         pl_op_fail(g,
-                   "mse takes a weight [B] for each sample of x [B, ...], got %s for %s",
-                   PL_TEXT_OF(w), PL_TEXT_OF(shape));
+                   "%s takes a weight [B] for each sample of x [B, ...], got %s for %s",
+                   name, PL_TEXT_OF(w), PL_TEXT_OF(shape));
+    if (g->error.code)
+        return pl_pair(PL_NO_NODE, PL_NO_NODE);
     const double per_sample = (double)pl_elements(shape) / (double)w.dim[0];
-    pl_node_t loss = pl_sum(g, pl_reshape(g, pl_mul(g, d, d), PL_SHAPE(w.dim[0], -1)),
-                            (int[]){1}, 1, false);          /* [B] */
-    return pl_pair(total(g, pl_mul(g, weights, loss)),
+    const pl_node_t of_sample = pl_sum(g, pl_reshape(g, loss, PL_SHAPE(w.dim[0], -1)),
+                                       (int[]){1}, 1, false);
+    return pl_pair(total(g, pl_mul(g, weights, of_sample)),
                    pl_scale(g, total(g, weights), per_sample));
+}
+
+pl_loss_t pl_weighted_mse(pl_graph_t *g, pl_node_t x, pl_node_t target, pl_node_t weights)
+{
+    const pl_node_t d = pl_difference(g, "mse", x, target, NULL);
+    return pl_weighted_loss(g, "mse", pl_mul(g, d, d), weights);
 }
 
 pl_loss_t pl_l1(pl_graph_t *g, pl_node_t x, pl_node_t target)
@@ -83,14 +90,19 @@ pl_loss_t pl_l1(pl_graph_t *g, pl_node_t x, pl_node_t target)
 }
 
 /* q = min(|d|, delta): q^2 / 2 + delta (|d| - q). */
-pl_loss_t pl_huber(pl_graph_t *g, pl_node_t x, pl_node_t target, double delta)
+pl_node_t pl_huber_each(pl_graph_t *g, pl_node_t x, pl_node_t target, double delta)
 {
     if (!(delta > 0))
         pl_op_fail(g, "huber takes a delta larger than 0, got %g", delta);
     const pl_node_t d = pl_abs(g, pl_difference(g, "huber", x, target, NULL)),
                     q = pl_minimum(g, d, pl_scalar(g, delta));
-    return each(g, pl_add(g, pl_scale(g, pl_square(g, q), 0.5),
-                          pl_scale(g, pl_sub(g, d, q), delta)));
+    return pl_add(g, pl_scale(g, pl_square(g, q), 0.5),
+                  pl_scale(g, pl_sub(g, d, q), delta));
+}
+
+pl_loss_t pl_huber(pl_graph_t *g, pl_node_t x, pl_node_t target, double delta)
+{
+    return each(g, pl_huber_each(g, x, target, delta));
 }
 
 /* ---- Probabilities ---- */

@@ -70,6 +70,11 @@ pl_metric_t pl_against_targets(pl_graph_t *g, pl_opcode_t code, pl_node_t logits
 pl_node_t pl_difference(pl_graph_t *g, const char *name, pl_node_t x, pl_node_t target,
                         pl_node_t *count);
 pl_metric_t pl_squares(pl_graph_t *g, const char *name, pl_node_t x, pl_node_t target);
+/* The Huber loss of each element. */
+pl_node_t pl_huber_each(pl_graph_t *g, pl_node_t x, pl_node_t target, double delta);
+/* The mean of losses [B, ...], each sample with its weight [B]. */
+pl_loss_t pl_weighted_loss(pl_graph_t *g, const char *name, pl_node_t loss,
+                           pl_node_t weights);
 
 /* Whole numbers are cast to float32; floating-point numbers stay. */
 pl_node_t pl_as_float(pl_graph_t *g, pl_node_t x);

@@ -37,7 +37,7 @@ _every_t = CFUNCTYPE(c_int64, c_void_p)
 _callback_names = (f"python-{k}" for k in itertools.count())
 _tables: List[Any] = []             # the library borrows them forever: 4 KiB for each object, which serves all its runs
 DATA_OPTIONS = ("batch_size", "val_split", "folds", "fold", "stratify", "sampler", "shuffle", "drop_last", "prefetch",
-                "buckets", "workers")
+                "buckets", "workers", "shuffle_window")
 
 
 class Component(dict):
