@@ -543,9 +543,9 @@ static void csv_columns_may_be_fields_of_their_own(void)
 
 static void csv_lines_may_end_with_a_delimiter(void)
 {
-    rig_t rig = rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
-                         file_put_text("end.csv",
-                                       "a,b,y,\n0,1,no,\n2,3,yes,\n4,5,no,\n"));
+    rig_t rig =
+        rig_open(&pl_csv_dataset, PL_TRAIN, "{\"path\": \"%s\"}",
+                 file_put_text("end.csv", "a,b,y,\n0,1,no,\n2,3,yes,\n4,5,no,\n"));
     is_int(rig.code, PL_OK, "opened: %s", rig.err.text);
     ok(has_field(&rig, 0, "x", PL_F32, "2"), "what is behind the last name is no column");
     like(rig.info.data_info, "\"y\":.\"y\".", "nor the target: %s", rig.info.data_info);
@@ -768,6 +768,22 @@ static void csv_predicts_without_a_target_that_has_a_name(void)
     rig_close(&bare);
     refused(open_stage(train.info.data_info, PL_TEST, "b,a\n5,3\n", named), PL_ENOTFOUND,
             "no column \"kind\", which the training data has", "a test needs the target");
+    rig_close(&train);
+}
+
+static void csv_predicts_without_weights(void)
+{
+    static const char named[] = ", \"fields\": {\"weight\": \"w\", \"id\": \"n\"}";
+    rig_t train = open_stage(NULL, PL_TRAIN, "w,n,a,y\n1,7,2,0\n3,8,5,1\n", named);
+    is_int(train.info.field_count, 4, "x, y, weight and id: %s", train.err.text);
+    rig_t bare = open_stage(train.info.data_info, PL_PREDICT, "a,n\n2,9\n", named);
+    ok(bare.code == PL_OK && bare.info.field_count == 2, "x and id are enough: %s",
+       bare.err.text);
+    rig_close(&bare);
+    refused(open_stage(train.info.data_info, PL_TEST, "a,n,y\n2,9,1\n", named), PL_EINVAL,
+            "field \"weight\": there is no column \"w\"", "a test weighs its loss");
+    refused(open_stage(train.info.data_info, PL_PREDICT, "a,w\n2,1\n", named), PL_EINVAL,
+            "field \"id\": there is no column \"n\"", "other fields are needed");
     rig_close(&train);
 }
 
@@ -1218,8 +1234,9 @@ static void values_of_arrays_have_the_scale_of_the_training_part(void)
     float x[VALUES], both[VALUES][2];
     char options[300];
     pl_data_split_t split = {0}, none = {0};
-    pl_data_split_make(
-        &split, &(pl_data_split_spec_t){.seed = 42, .total = VALUES, .share = 0.3}, NULL);
+    pl_data_split_make(&split,
+                       &(pl_data_split_spec_t){.seed = 42, .total = VALUES, .share = 0.3},
+                       NULL);
     for (int k = 0; k < VALUES; k++) {
         y[k] = pl_data_split_holds(&split, k) ? 1e6 : 300 + k;
         both[k][0] = x[k] = (float)y[k];
@@ -1364,6 +1381,7 @@ int main(void)
     run(csv_columns_are_matched_by_name);
     run(texts_that_are_all_rare_are_warned_of);
     run(csv_predicts_without_a_target_that_has_a_name);
+    run(csv_predicts_without_weights);
     run(csv_columns_without_names_are_taken_by_position);
     run(csv_statistics_leave_out_what_is_kept_for_validation);
     run(csv_decides_once_what_the_target_is);

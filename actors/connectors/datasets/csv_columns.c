@@ -94,6 +94,28 @@ static int csv_claim(csv_dataset_t *csv, int k, pl_error_t *err)
     }
 }
 
+static void other_remove(pl_texts_t *others, int k)
+{
+    for (others->count--; k < others->count; k++) {
+        others->name[k] = others->name[k + 1];
+        others->text[k] = others->text[k + 1];
+    }
+}
+
+/* A stage that predicts has no loss, so it needs no column for the field "weight". */
+static void csv_spare_weight(csv_dataset_t *csv, const json_t *known)
+{
+    pl_texts_t *others = &csv->columns.others;
+    const json_t *names = json_object_get(known, "weight");
+    for (int k = others->count - 1; k >= 0; k--) {
+        const char *name = names ? json_string_value(json_array_get(names, 0))
+                                 : others->text[k];
+        if (!strcmp(others->name[k], "weight") && name
+            && csv_column(&csv->table, name, strlen(name)) < 0)
+            other_remove(others, k);
+    }
+}
+
 /* If the fields name "y", it replaces `label` as the target and is no further field.  The
  * column must exist unless the training data determines it, or the stage predicts. */
 static int csv_name_target(csv_dataset_t *csv, bool is_known, pl_stage_t stage,
@@ -115,10 +137,7 @@ static int csv_name_target(csv_dataset_t *csv, bool is_known, pl_stage_t stage,
         csv->columns.wanted = TARGET_NONE;
     else if (csv->columns.label < 0 && !is_known)
         return csv_refuse_target(csv, others->text[k], strlen(others->text[k]), err);
-    for (others->count--; k < others->count; k++) {
-        others->name[k] = others->name[k + 1];
-        others->text[k] = others->text[k + 1];
-    }
+    other_remove(others, k);
     return PL_OK;
 }
 
@@ -307,6 +326,8 @@ int csv_find_uses(csv_dataset_t *csv, const json_t *data_info, pl_stage_t stage,
                   pl_error_t *err)
 {
     const json_t *known = json_object_get(data_info, COLUMNS);
+    if (stage == PL_PREDICT && csv->table.name)
+        csv_spare_weight(csv, known);
     if (csv_name_target(csv, known && csv->table.name, stage, err) != PL_OK)
         return PL_EINVAL;
     if (csv->columns.others.count > PL_FIELDS - 2)
