@@ -23,6 +23,9 @@ static const pl_field_t row[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_I64, {0}}},
                         choices[] = {{"x", PL_F32, {1, {6}}},
                                      {"y", PL_I64, {1, {5}}},
                                      {"weight", PL_F32, {0}}},
+                        filled[] = {{"x", PL_I64, {1, {5}}},
+                                    {"y", PL_I64, {1, {5}}},
+                                    {"mask", PL_F32, {1, {5}}}},
                         other[] = {{"a", PL_F32, {1, {6}}}, {"y", PL_I64, {0}}},
                         text[] = {{"x", PL_I64, {1, {5}}}, {"y", PL_I64, {1, {5}}}};
 
@@ -254,6 +257,35 @@ static void pools(pl_graph_t *g)
     classify(g, pl_linear(g, "6", pl_concat(g, part, 2, 1), 3));
 }
 
+/* The heads [B, 2, 5, 4] of part k of [B, 5, ...]. */
+static pl_node_t heads_of(pl_graph_t *g, pl_node_t all, int k)
+{
+    const pl_node_t part = pl_slice(g, all, 2, k * 8, k * 8 + 8);
+    return pl_permute(g, pl_reshape(g, part, PL_SHAPE(4, 5, 2, 4)), (int[]){0, 2, 1, 3});
+}
+
+static void padded(pl_graph_t *g)
+{
+    const pl_node_t x = pl_embedding(g, "0", pl_input(g, "x"), 11, 8, pl_normal(1)),
+                    mask = pl_input(g, "mask"), all = pl_linear(g, "1.qkv", x, 24);
+    pl_node_t part[3];
+    for (int k = 0; k < 3; k++)
+        part[k] = heads_of(g, all, k);
+    pl_node_t y = pl_attention(g, part[0], part[1], part[2],
+                               &(pl_attention_options_t){.mask = &mask});
+    y = pl_reshape(g, pl_permute(g, y, (int[]){0, 2, 1, 3}), PL_SHAPE(4, 5, 8));
+    y = pl_linear(g, "1.proj", y, 8);
+    const pl_node_t queries = pl_linear(g, "4.q", pl_tanh(g, y), 8),
+                    keys = pl_linear(g, "4.kv", y, 16);
+    part[0] = heads_of(g, queries, 0);
+    part[1] = heads_of(g, keys, 0);
+    part[2] = heads_of(g, keys, 1);
+    y = pl_attention(g, part[0], part[1], part[2],
+                     &(pl_attention_options_t){.causal = true});
+    y = pl_reshape(g, pl_permute(g, y, (int[]){0, 2, 1, 3}), PL_SHAPE(4, 5, 8));
+    classify(g, pl_linear(g, "5", pl_linear(g, "4.proj", y, 8), 11));
+}
+
 static void of_two_and_three(pl_graph_t *g)
 {
     const pl_node_t a = pl_input(g, "x"), b = pl_linear(g, "1", a, 6),
@@ -423,6 +455,10 @@ static const struct {
      "'use m', 'argmin', 'int', 'float', 'mul l', 'keep k', 'use w', 'var 2 0', 'add k', "
      "'linear auto'], 'classes': 3}",
      row, along_axes},
+    {"attention to what is no padding, and to what was kept",
+     "{'layers': ['embedding 11 8', 'attention 2', 'keep m', 'tanh', "
+     "'attention 2 causal keys=m', 'linear 11'], 'classes': 11}",
+     filled, padded},
     {"images of another size",
      "{'layers': ['resize 5x4 linear', 'resize 3', 'global_pool', 'linear auto'], "
      "'classes': 3}",
@@ -457,7 +493,9 @@ static bool module_make(pl_instance_t *instance, const char *quoted, pl_error_t 
 
 static int count_of(const pl_field_t *fields)
 {
-    return fields == weighted || fields == soft || fields == choices ? 3 : 2;
+    return fields == weighted || fields == soft || fields == choices || fields == filled
+               ? 3
+               : 2;
 }
 
 /* The hash of a training step, and the names and shapes of its tensors. */
@@ -540,6 +578,8 @@ static void mistakes_have_a_place(void)
         {"['conv 3 0x3']", "conv takes a number of at least 1 for kernel"},
         {"['conv 3 3 strid=2']", "conv has no argument \"strid=2\"|conv takes a number"},
         {"['linear 3.5']", "linear takes a whole number for units, not 3.5$"},
+        {"['attention 2 x']",
+         "attention has no argument \"x\"|takes a number for dropout"},
         {"['where a']", "where needs other: write \"where kept other\"$"},
         {"['einsum a']", "einsum needs equation: write \"einsum name equation\"$"},
         {"['sum 0']", "sum takes no axis 0, along which"},

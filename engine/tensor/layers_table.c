@@ -174,13 +174,33 @@ static pl_node_t build_positions(pl_layer_builder_t *b, pl_node_t x,
     return pl_add(b->g, x, pl_cache_rows(b->g, weight));
 }
 
-/* Multi-head self-attention of [B, T, C], with its four linear layers; keys and values
- * may have fewer heads. */
+/* The newest result that was kept under the name. */
+static pl_node_t kept(pl_layer_builder_t *b, const char *name)
+{
+    for (int k = b->kept_count - 1; k >= 0; k--)
+        if (!strcmp(b->kept[k].name, name))
+            return b->kept[k].node;
+    pl_layer_fail(b, "no layer before this one is \"keep %s\"", name);
+    return PL_NO_NODE;
+}
+
+/* Whether the field "mask" of the data says which of x [B, T, ...] are values. */
+static bool has_mask(pl_graph_t *g, pl_shape_t shape)
+{
+    return shape.rank == 3 && pl_has_input(g, "mask")
+           && pl_same_shape(pl_shape_of(g, pl_input(g, "mask")),
+                            PL_SHAPE(shape.dim[0], shape.dim[1]));
+}
+
+/* Multi-head attention of [B, T, C] to itself, or to what was kept, with its linear
+ * layers; keys and values may have fewer heads. */
 static pl_node_t build_attention(pl_layer_builder_t *b, pl_node_t x,
                                  const pl_layer_arguments_t *a)
 {
     pl_graph_t *g = b->g;
-    const pl_shape_t s = pl_shape_of(g, x);
+    const bool crosses = a->is_given[6];
+    const pl_node_t keys = crosses ? kept(b, a->text) : x;
+    const pl_shape_t s = pl_shape_of(g, x), of = pl_shape_of(g, keys);
     const int64_t heads = (int64_t)a->value[0],
                   few = a->value[3] > 0 ? (int64_t)a->value[3] : heads;
     if (!g->error.code && heads % few)
@@ -190,19 +210,30 @@ static pl_node_t build_attention(pl_layer_builder_t *b, pl_node_t x,
         pl_layer_fail(
             b, "attention takes x [B, T, C] with C a multiple of its %lld heads, got %s",
             (long long)heads, PL_TEXT_OF(s));
+    if (!g->error.code && (of.rank != 3 || of.dim[0] != s.dim[0]))
+        pl_layer_fail(b, "attention takes keys [B, S, C] for x %s, got %s", PL_TEXT_OF(s),
+                      PL_TEXT_OF(of));
     if (g->error.code)
         return PL_NO_NODE;
-    const pl_attention_options_t options = {.causal = a->is_given[1],
-                                            .dropout = a->value[2],
-                                            .window = (int64_t)a->value[4],
-                                            .rotary = a->is_given[5]};
-    const int64_t width = s.dim[2] / heads;
-    const pl_node_t all = pl_linear(g, "qkv", x, (heads + 2 * few) * width);
-    pl_node_t part[3];
+    pl_attention_options_t options = {.causal = a->is_given[1],
+                                      .dropout = a->value[2],
+                                      .window = (int64_t)a->value[4],
+                                      .rotary = a->is_given[5]};
+    pl_node_t mask = PL_NO_NODE, part[3];
+    if (!options.causal && has_mask(g, of)) {
+        mask = pl_input(g, "mask");
+        options.mask = &mask;
+    }
+    const int64_t width = s.dim[2] / heads, own = heads * width, other = few * width;
+    const pl_node_t queries = crosses ? pl_linear(g, "q", x, own)
+                                      : pl_linear(g, "qkv", x, own + 2 * other),
+                    rest = crosses ? pl_linear(g, "kv", keys, 2 * other) : queries;
     for (int64_t k = 0, from = 0; k < 3; k++) {
-        const int64_t count = k ? few : heads;
-        part[k] = pl_slice(g, all, 2, from, from + count * width);
-        part[k] = pl_reshape(g, part[k], PL_SHAPE(s.dim[0], s.dim[1], count, width));
+        const int64_t count = k ? few : heads, tokens = k ? of.dim[1] : s.dim[1];
+        if (k == 1 && crosses)
+            from = 0;
+        part[k] = pl_slice(g, k ? rest : queries, 2, from, from + count * width);
+        part[k] = pl_reshape(g, part[k], PL_SHAPE(s.dim[0], tokens, count, width));
         part[k] = pl_permute(g, part[k], (int[]){0, 2, 1, 3});
         from += count * width;
     }
@@ -223,9 +254,7 @@ static pl_node_t build_recurrent(pl_layer_builder_t *b, pl_node_t x,
                                       .no_bias = a->is_given[5]};
     const pl_shape_t shape = pl_shape_of(b->g, x);
     pl_node_t lengths;
-    if (shape.rank == 3 && pl_has_input(b->g, "mask")
-        && pl_same_shape(pl_shape_of(b->g, pl_input(b->g, "mask")),
-                         PL_SHAPE(shape.dim[0], shape.dim[1]))) {
+    if (has_mask(b->g, shape)) {
         lengths = pl_sum(b->g, pl_input(b->g, "mask"), (int[]){1}, 1, false);
         lengths = pl_cast(b->g, lengths, PL_I64);
         options.lengths = &lengths;
@@ -252,13 +281,6 @@ static pl_node_t build_reshape(pl_layer_builder_t *b, pl_node_t x,
     return pl_reshape(b->g, x, shape);
 }
 
-static pl_node_t build_input(pl_layer_builder_t *b, pl_node_t x,
-                             const pl_layer_arguments_t *a)
-{
-    (void)x;
-    return pl_input(b->g, a->text);
-}
-
 static pl_node_t build_output(pl_layer_builder_t *b, pl_node_t x,
                               const pl_layer_arguments_t *a)
 {
@@ -280,16 +302,6 @@ static pl_node_t build_keep(pl_layer_builder_t *b, pl_node_t x,
     memcpy(b->kept[b->kept_count].name, a->text, PL_LAYER_WORD);
     b->kept[b->kept_count++].node = x;
     return x;
-}
-
-/* The newest result that was kept under the name. */
-static pl_node_t kept(pl_layer_builder_t *b, const char *name)
-{
-    for (int k = b->kept_count - 1; k >= 0; k--)
-        if (!strcmp(b->kept[k].name, name))
-            return b->kept[k].node;
-    pl_layer_fail(b, "no layer before this one is \"keep %s\"", name);
-    return PL_NO_NODE;
 }
 
 /* Around all axes behind the channels. */
@@ -381,6 +393,7 @@ LAYER(adaptive_pool, (a->is_given[1] ? pl_adaptive_max_pool
 LAYER(float, pl_cast(b->g, x, PL_F32))
 LAYER(softmax, pl_softmax(b->g, x))
 LAYER(global_max_pool, pl_global_max_pool(b->g, x))
+LAYER(input, ((void)x, pl_input(b->g, a->text)))
 LAYER(use, ((void)x, kept(b, a->text)))
 LAYER(flatten, pl_flatten(b->g, x, AXIS(0)))
 LAYER(dropout, pl_dropout(b->g, x, a->value[0]))
@@ -495,8 +508,9 @@ const pl_layer_rule_t pl_layer_table[] = {
      build_embedding, true},
     {"positions", "deviation=0.02", "adds a trained vector to each position of [B, T, C]",
      build_positions},
-    {"attention", "heads: causal? dropout=0 kv_heads=0 window=0 rotary?",
-     "self-attention of [B, T, C]; 0: as many kv_heads as heads, no window",
+    {"attention", "heads: causal? dropout=0 kv_heads=0 window=0 rotary? keys@",
+     "attention of [B, T, C] to itself, or to what was kept as keys; 0: as many kv_heads "
+     "as heads, no window. Without causal, keys end where the field mask does",
      build_attention},
     {"lstm", "units: layers=1 bidirectional? dropout=0 last? no_bias?",
      "[B, T, C] -> [B, T, units], or twice as many of both directions; last: [B, units], "
@@ -514,8 +528,7 @@ const pl_layer_rule_t pl_layer_table[] = {
     {"logsumexp", "axis:", "logarithm of the sum of e^x along an axis, which goes",
      build_logsumexp},
     {"argmax", "axis=-1", "index of the largest along an axis, which goes", build_argmax},
-    {"argmin", "axis=-1", "index of the smallest along an axis, which goes",
-     build_argmin},
+    {"argmin", "axis=-1", "index of the least along an axis, which goes", build_argmin},
     {"one_hot", "classes:", "indices [...] -> [..., classes]: 1 at the index, else 0",
      build_one_hot},
     {"cumsum", "axis=-1", "sum of the elements up to each one along an axis",
@@ -525,10 +538,8 @@ const pl_layer_rule_t pl_layer_table[] = {
      build_top_k},
     {"float", "", "whole numbers, such as pixels, as float32", build_float},
     {"int", "", "numbers as whole ones of 64 bits, rounded toward 0", build_int},
-    {"rand", "", "random numbers from 0 to 1 in the shape of x, others in each step",
-     build_rand},
-    {"randn", "", "random numbers of a normal distribution in the shape of x",
-     build_randn},
+    {"rand", "", "random numbers from 0 to 1 in the shape of x", build_rand},
+    {"randn", "", "normal random numbers in the shape of x", build_randn},
     {"input", "name$", "continues with a field of the data in place of x", build_input},
     {"output", "name$", "makes x an output of predictions", build_output},
     {"keep", "name$", "keeps x under a name", build_keep},

@@ -63,7 +63,7 @@ static bool argument_at(const pl_layer_rule_t *layer, int index, char name[PL_LA
     const char *at = layer->arguments;
     for (; index > 0 && *at; index--)
         at += strcspn(at, " ") + (at[strcspn(at, " ")] == ' ');
-    const size_t length = strcspn(at, ":=?$ ");
+    const size_t length = strcspn(at, ":=?$@ ");
     if (!*at)
         return false;
     snprintf(name, PL_LAYER_WORD, "%.*s", (int)length, at);
@@ -83,6 +83,7 @@ static const char *form_of(const pl_layer_rule_t *layer, char text[PL_LAYER_FORM
         used += (size_t)snprintf(text + used, PL_LAYER_FORM - used,
                                  kind == '='   ? " [%s=%g]"
                                  : kind == '?' ? " [%s]"
+                                 : kind == '@' ? " [%s=NAME]"
                                                : " %s",
                                  name, fallback);
     return text;
@@ -210,7 +211,7 @@ static int arguments_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
         if (k < 0) {
             value = word;
             while (argument_at(layer, next, name, &kind, &unused)
-                   && (kind == '?' || a->is_given[next]))
+                   && (kind == '?' || kind == '@' || a->is_given[next]))
                 next++;
             k = next;
         }
@@ -221,7 +222,7 @@ static int arguments_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
             return pl_layer_fail(b, "%s has %s twice: remove \"%s\" or the other one",
                                  layer->name, name, word);
         a->is_given[k] = true;
-        if (kind == '$')
+        if (kind == '$' || kind == '@')
             snprintf(*a->text ? a->other : a->text, PL_LAYER_WORD, "%s", value);
         else if (kind != '?')
             code = argument_read(b, layer, name, value, &a->value[k], a->sizes[k]);
