@@ -11,7 +11,7 @@
 
 enum {
     DEEP = 256,                /* rows of both factors in a block, about */
-    HIGH = 512,                /* rows of the result in a block, at most */
+    HIGH = 512,                /* rows of the result in a block, about */
     GAP = 16,                  /* floats between turned lines, for which they do not share
                                   places of the cache */
 };
