@@ -193,11 +193,6 @@ static int manual_loop_check(const pl_job_t *job, const pl_actor_ops_t *launcher
                                "to 1, or start a program for each rank with paceline "
                                "launch",
                                pl_request_ranks(job));
-    if (pl_trainer_is_elastic(job->trainer))
-        return pl_options_fail(err, PL_EINVAL, job->options, "trainer.deterministic",
-                               "\"trainer.deterministic\" is \"elastic\", which cuts the "
-                               "batches of a data set into shards, and a manual loop has "
-                               "no data set: remove it");
     if (job->trainer->nan_policy == PL_NAN_ROLLBACK)
         return pl_options_fail(err, PL_EINVAL, job->options, "trainer.nan_policy",
                                "a loop of the program's own has no rollback: set "

@@ -1,5 +1,4 @@
 /* manual_rank.c - a program for t/manual_ranks.t: it sends the batches of a rank
- * sends itself
  *
  *     manual_rank ROOT SCENARIO [OPTION]
  *
@@ -15,7 +14,7 @@
 
 #include "two_sides.h"
 
-enum { FEATURES = 5, ROWS = 12, STEPS = 6 };
+enum { FEATURES = 5, ROWS = 12, STEPS = 6, PIECES = 6 };
 
 static const pl_module_objective_t pair_objectives[] = {
     {.name = "first", .parameters = "a.*", .describe = two_sides_first_objective},
@@ -97,8 +96,8 @@ static bool await(const char *what, answer_t *answer, int code, const pl_error_t
     return code == PL_OK && answer->error.code == PL_OK;
 }
 
-static float x[ROWS * FEATURES];
-static int64_t y[ROWS];
+static float x[(ROWS + 1) * FEATURES];
+static int64_t y[ROWS + 1];
 
 /* This rank's rows of the batch of a step: as many as all others have, or one apart. */
 static pl_arrays_t batch(int step, int from, int rows, bool bad)
@@ -118,13 +117,22 @@ static pl_arrays_t batch(int step, int from, int rows, bool bad)
                      .data = {x, y}};
 }
 
+/* The first row of a rank: each has its share of the pieces of a batch, which are the
+ * micro-shards of the strategy "elastic". */
+static int first_row(int of)
+{
+    return ROWS / PIECES * (PIECES * of / ranks);
+}
+
 static bool train(int step, bool bad)
 {
     pl_error_t err = {0};
     answer_t answer = {0};
     const bool is_uneven = getenv("UNEVEN") && ranks == 2;
-    const int rows = is_uneven ? rank ? 3 : ROWS - 3 : ROWS / ranks,
-              from = is_uneven ? rank ? ROWS - 3 : 0 : rank * rows;
+    const int more = getenv("MORE") && !rank,
+              rows = is_uneven ? rank ? 3 : ROWS - 3
+                               : first_row(rank + 1) - first_row(rank) + more,
+              from = is_uneven ? rank ? ROWS - 3 : 0 : first_row(rank);
     const pl_arrays_t samples = batch(step, from, rows, bad);
     const bool fine = await("train", &answer,
                             pl_loop_train(loop, &samples, take, &answer, &err), &err);
@@ -146,21 +154,22 @@ static void step_by_hand(int step, const char *objective, int batches)
         await("backward", &computed,
               pl_loop_backward(loop, objective, &samples, take, &computed, &err), &err);
     }
-    if (await("gradients", &seen,
-              pl_loop_gradients(loop, objective, take, &seen, &err), &err)
+    if (await("gradients", &seen, pl_loop_gradients(loop, objective, take, &seen, &err),
+              &err)
         && !(seen.sum > 0))
         fprintf(out, "no gradients\n");
     if (await("step", &stepped, pl_loop_step(loop, objective, take, &stepped, &err),
               &err))
-        fprintf(out, "step %llu: loss %.5f norm %.5f\n",
-                (unsigned long long)stepped.step, stepped.loss, stepped.norm);
+        fprintf(out, "step %llu: loss %.5f norm %.5f\n", (unsigned long long)stepped.step,
+                stepped.loss, stepped.norm);
 }
 
 static void measure(void)
 {
     pl_error_t err = {0};
     answer_t answer = {0};
-    pl_arrays_t samples = batch(40, rank * (ROWS / ranks), ROWS / ranks, false);
+    pl_arrays_t samples = batch(40, first_row(rank),
+                                first_row(rank + 1) - first_row(rank), false);
     if (await("evaluate", &answer, pl_loop_evaluate(loop, &samples, take, &answer, &err),
               &err))
         fprintf(out, "evaluated: loss %.5f accuracy %.5f\n", answer.loss,
@@ -323,7 +332,10 @@ int main(int argc, char **argv)
     ranks = atoi(getenv("PACELINE_WORLD_SIZE") ? getenv("PACELINE_WORLD_SIZE") : "1");
     snprintf(name, sizeof name, "out.%d", rank);
     out = fopen(name, "w");
-    const bool two = !strcmp(argv[2], "objectives");
+    const bool two = !strcmp(argv[2], "objectives"),
+               elastic = argc > 3 && strstr(argv[3], "elastic");
+    const int rows = elastic ? ROWS / PIECES
+                             : ROWS / ranks + (getenv("UNEVEN") ? ROWS / 2 : 0);
     const bool resumes = !strcmp(argv[2], "resume"), other = !strcmp(argv[2], "fields");
     const pl_loop_spec_t spec = {.field_count = 2,
                                  .field = fields[other && rank],
@@ -338,8 +350,7 @@ int main(int argc, char **argv)
         "\"step_timeout\": %s, \"accelerator\": {\"name\": \"cpu\", \"threads\": 1}"
         "%s%s}}",
         two ? "\"pair\"" : "{\"name\": \"mlp\", \"hidden\": [7], \"classes\": 3}",
-        getenv("CALLBACKS") ? getenv("CALLBACKS") : "",
-        ROWS / ranks + (getenv("UNEVEN") ? ROWS / 2 : 0), argv[1],
+        getenv("CALLBACKS") ? getenv("CALLBACKS") : "", rows, argv[1],
         !strcmp(argv[2], "less") || !strcmp(argv[2], "order") ? "5" : "60",
         argc > 3 && !resumes ? ", " : "", argc > 3 && !resumes ? argv[3] : "");
     engine = pl_engine_new(NULL, &err);
@@ -355,8 +366,8 @@ int main(int argc, char **argv)
         pl_loop_close(loop, take, &closed);
         if (await("close", &closed, PL_OK, &err))
             fprintf(out, "closed after %llu: %d tensors, %.*g\n",
-                    (unsigned long long)closed.step, closed.outputs, two ? 17 : 5,
-                    closed.sum);
+                    (unsigned long long)closed.step, closed.outputs,
+                    two || elastic ? 17 : 5, closed.sum);
     }
     pl_engine_free(engine);
     fclose(out);

@@ -82,6 +82,34 @@ ranks_that_step_alone_close_with_the_same_weights() {
     all_say '^closed after 6: 4 tensors' "all steps are made"
 }
 
+micro_shards_give_the_same_bits_with_any_number_of_ranks() {
+    local elastic='"strategy": {"name": "elastic", "micro_shards": 6}'
+    ranks 1 train
+    mv out.0 whole
+    ranks 1 train "$elastic"
+    is "$status" 0 "one rank of micro-shards: $err"
+    is "$(sed '$d' out.0)" "$(sed '$d' whole)" "loses what it loses with whole batches"
+    mv out.0 alone
+    for n in 2 3 4; do
+        ranks $n train "$elastic"
+        is "$status" 0 "$n ranks: $err"
+        ok "the same bits" cmp alone out.$((n - 1))
+    done
+    ranks 2 save "$elastic"
+    is "$(sed /saved/d out.1)" "$(cat alone)" "a save between changes nothing: $err"
+    ranks 2 alone "$elastic"
+    is "$status" 0 "they predict: $err"
+    like "$(text out.0)" '^predicted: 1 outputs of 5 rows' "in pieces, each rank its own samples"
+    MORE=1 ranks 1 train "$elastic"
+    like "$(text out.0)" 'train fails: the batch has 13 samples .*give 1 to 12 samples \("data.batch_size" in each micro-shard' \
+        "more than all micro-shards take"
+    MORE=1 ranks 4 train "$elastic"
+    is "$status" 3 "more than those of a rank take"
+    like "$(text out.0)" 'rank 0 has 1 of 6 micro-shards, of 2 samples each \(data.batch_size\): send at most 2' "named"
+    ranks 2 hand "$elastic"
+    like "$(text out.1)" 'keeps none for a step that the program takes itself: call pl_loop_train' "no step of its own"
+}
+
 numbers_are_exchanged() {
     ranks 3 exchange
     is "$status" 0 "three ranks: $err"
@@ -168,12 +196,11 @@ ranks_without_a_program_are_refused() {
         "threads"
     try "$paceline" launch --devices 1 -- "$builddir/t/manual_rank" runs train '"devices": 2, "launcher": "spawn"'
     like "$(text out.0)" 'launcher "spawn" runs ranks in other processes, which cannot receive' "processes without a program"
-    try "$paceline" launch --devices 2 -- "$builddir/t/manual_rank" runs train '"deterministic": "elastic"'
-    like "$(cat out.*)" '"trainer.deterministic" is "elastic", which cuts the batches of a data set' "shards of a data set"
 }
 
 run ranks_train_as_one_does trains
 run ranks_that_step_alone_close_with_the_same_weights trains
+run micro_shards_give_the_same_bits_with_any_number_of_ranks trains
 run programs_take_steps_by_themselves trains
 run callbacks_act_on_all_ranks trains
 run numbers_are_exchanged trains

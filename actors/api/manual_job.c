@@ -33,6 +33,14 @@ int pl_loop_spec_check(const pl_loop_spec_t *spec, pl_error_t *err)
     return PL_OK;
 }
 
+int64_t pl_loop_rows(const pl_job_t *job)
+{
+    const int64_t ranks = pl_request_ranks(job), micro_shards = job->trainer->micro_shards;
+    return pl_trainer_is_elastic(job->trainer)
+               ? job->data->batch_size * ((micro_shards + ranks - 1) / ranks)
+               : job->data->batch_size;
+}
+
 /* A stage that is not present in the signature is compiled for its first batch. */
 pl_job_t *pl_loop_job(const pl_options_t *options, const pl_loop_spec_t *spec,
                       pl_error_t *err)

@@ -57,7 +57,8 @@ struct pl_loop {
     int field_count, targets;
     pl_field_t field[PL_FIELDS];
     int64_t rows;                                           /* of a batch at most */
-    const pl_module_objective_t *objectives; /* [the module has one] */
+    bool has_micro_shards;                                  /* of which it is made */
+    const pl_module_objective_t *objectives;                /* [the module has one] */
     pl_batch_pool_t *pool;
     pl_notification_t ready, closed;
     pl_on_loop_t on_ready, on_closed;
@@ -358,7 +359,7 @@ pl_loop_t *pl_loop_open(pl_engine_t *engine, const pl_options_t *options,
         return NULL;
     pl_trainer_t *trainer = pl_trainer_new(engine, options, err);
     pl_job_t *job = trainer ? pl_loop_job(options, spec, err) : NULL;
-    pl_loop_t *loop = job ? loop_new(spec, job->data->batch_size, err) : NULL;
+    pl_loop_t *loop = job ? loop_new(spec, pl_loop_rows(job), err) : NULL;
     if (!loop) {
         pl_object_unref(job);
         pl_trainer_free(trainer);
@@ -366,6 +367,7 @@ pl_loop_t *pl_loop_open(pl_engine_t *engine, const pl_options_t *options,
     }
     loop->trainer = loop->ready.trainer = loop->closed.trainer = trainer;
     loop->ranks = pl_request_ranks(job);
+    loop->has_micro_shards = pl_trainer_is_elastic(job->trainer);
     const pl_module_ops_t *module =
         pl_component_find("module", pl_options_choice(options, "module", ""), NULL);
     loop->objectives = module ? module->objectives : NULL;
@@ -452,9 +454,10 @@ int pl_loop_send_batch(pl_loop_t *loop, pl_stage_t stage, int objective,
             || samples->field_count < 1 || samples->field_count > PL_FIELDS))
         code = pl_fail(err, PL_EINVAL,
                        "the batch has %lld samples of %d fields: give 1 to %lld samples "
-                       "(\"data.batch_size\") of 1 to %d fields",
+                       "(\"data.batch_size\"%s) of 1 to %d fields",
                        (long long)samples->samples, samples->field_count,
-                       (long long)loop->rows, PL_FIELDS);
+                       (long long)loop->rows,
+                       loop->has_micro_shards ? " in each micro-shard" : "", PL_FIELDS);
     if (code != PL_OK)
         return code;
     request_t *request = request_new(loop, then, user, err);

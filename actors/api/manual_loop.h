@@ -14,6 +14,8 @@ int pl_loop_spec_check(const pl_loop_spec_t *spec, pl_error_t *err);
 pl_job_t *pl_loop_job(const pl_options_t *options, const pl_loop_spec_t *spec,
                       pl_error_t *err);
 
+/* The samples of a batch of one rank at most. */
+int64_t pl_loop_rows(const pl_job_t *job);
 /* Copies the samples of each of the fields [count]. */
 int pl_loop_batch_fill(const pl_field_t *fields, int count, const pl_arrays_t *samples,
                        pl_batch_t *batch, pl_error_t *err);

@@ -542,6 +542,7 @@ static int manual_start(void *self, pl_call_t *call, const pl_body_t *body,
     pl_hooks_init(&o->hooks, o);
     o->has_callbacks = pl_options_count(job->options, "callbacks") > 0;
     o->may_skip = o->options->nan_policy == PL_NAN_SKIP;
+    o->micro_shard = pl_trainer_is_elastic(o->options) ? job->data->batch_size : 0;
     o->lr_factor = 1;
     o->waiting.last = &o->waiting.first;
     o->again.last = &o->again.first;

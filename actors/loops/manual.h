@@ -52,6 +52,7 @@ typedef struct pl_manual {
     pl_address_t strategy, checkpoint, logger;
     bool enable_checkpointing;                          /* saves are possible */
     bool has_peers;                                     /* there are other ranks */
+    int64_t micro_shard;                                /* samples  [0: there are none] */
     pl_call_t *run;                                     /* [it has ended, or not begun] */
     int64_t began, reported_at;
     pl_batch_signature_t *signature;                /* counted: that plans exist for */

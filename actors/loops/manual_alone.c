@@ -26,19 +26,44 @@ static bool is_named(const pl_manual_t *o, pl_stage_t stage)
     return o->named[stage] || (o->has_peers && stage == PL_PREDICT);
 }
 
+/* The sizes at which a batch is computed: its own, or those of its micro-shards. */
+static int sizes_of(const pl_manual_t *o, const pl_manual_item_t *item, int64_t size[2])
+{
+    const int64_t whole = item->batch->count, full = o->micro_shard;
+    int count = 0;
+    if (!full || whole < full) {
+        size[count++] = whole;
+    } else {
+        size[count++] = full;
+        if (whole % full)
+            size[count++] = whole % full;
+    }
+    return count;
+}
+
+static bool has_size(const pl_batch_signature_t *signature, pl_stage_t stage,
+                     int64_t samples)
+{
+    for (int k = 0; k < signature->stage[stage].size_count; k++)
+        if (signature->stage[stage].size[k].count == samples)
+            return true;
+    return false;
+}
+
 bool pl_manual_has_plan(const pl_manual_t *o, const pl_manual_item_t *item)
 {
+    int64_t size[2];
     const pl_batch_signature_t *signature = o->signature;
     if (item->objective && !item->batch->count)
-        return true; /* gradients are there */
+        return true;                                        /* gradients are there */
     if (pl_manual_accumulates(o, item) && !signature->accumulates)
         return false;
     if (!signature->stage[item->stage].present || !is_named(o, item->stage))
         return false;
-    for (int k = 0; k < signature->stage[item->stage].size_count; k++)
-        if (signature->stage[item->stage].size[k].count == item->batch->count)
-            return true;
-    return false;
+    for (int k = sizes_of(o, item, size) - 1; k >= 0; k--)
+        if (!has_size(signature, item->stage, size[k]))
+            return false;
+    return true;
 }
 
 void pl_manual_ready(pl_manual_t *o)
@@ -140,21 +165,21 @@ void pl_manual_set_signature(pl_manual_t *o, const pl_manual_item_t *item)
         pl_batch_signature_t *signature = o->next_signature;
         memcpy(signature->stage, o->signature->stage, sizeof signature->stage);
         pl_batch_size_t *size = signature->stage[item->stage].size;
-        int *count = &signature->stage[item->stage].size_count, known = 0;
+        int *count = &signature->stage[item->stage].size_count;
+        int64_t needed[2];
         signature->accumulates = o->signature->accumulates
                                  || pl_manual_accumulates(o, item);
         if (!signature->stage[item->stage].present) {
             signature->stage[item->stage].present = true;
             *count = 0;
         }
-        while (known < *count && size[known].count != item->batch->count)
-            known++;
-        if (known == *count && *count == PL_SIZES_MAX) {
-            memmove(size + 1, size + 2, (PL_SIZES_MAX - 2) * sizeof *size);
-            known = --*count;
+        for (int k = 0, n = sizes_of(o, item, needed); k < n; k++) {
+            if (has_size(signature, item->stage, needed[k]))
+                continue;
+            if (*count == PL_SIZES_MAX)
+                memmove(size + 1, size + 2, (size_t)(--*count - 1) * sizeof *size);
+            size[(*count)++] = (pl_batch_size_t){.count = needed[k]};
         }
-        if (known == *count)
-            size[(*count)++] = (pl_batch_size_t){.count = item->batch->count};
     }
     signature_send(o, item ? o->next_signature : o->signature);
 }
@@ -170,7 +195,7 @@ static void exchange_answered(void *self, const pl_answer_t *answer)
         return;
     o->exchanging = false;
     if (failed)
-        pl_manual_fail(o, answer->error); /* with this item */
+        pl_manual_fail(o, answer->error);                   /* with this item */
     else if (item->call)
         pl_reply_exchange(item->call, &answer->body->exchange_reply);
     pl_manual_over(o, item);
@@ -228,8 +253,7 @@ static void checkpoint_send(pl_manual_t *o, pl_manual_item_t *item, const char *
                                       .drop = item->drop ? item->drop : "",
                                       .metrics = metrics,
                                       .progress = progress,
-                                      .callbacks = item->callbacks ? item->callbacks
-                                                                   : "",
+                                      .callbacks = item->callbacks ? item->callbacks : "",
                                       .loggers = loggers};
     const pl_how_t how = {.on_answer = checkpoint_saved,
                           .context = item,

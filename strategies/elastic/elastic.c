@@ -321,6 +321,43 @@ static int elastic_process_dataloader(void *self, pl_call_t *call, const pl_body
                                          .even = ddp->drop_last});
 }
 
+/* A data set gives no more samples than this rank's micro-shards take; a program may. */
+static int batch_check(const pl_replica_t *r, const pl_object_t *object, pl_error_t *err)
+{
+    const pl_batch_t *batch = (const pl_batch_t *)object;
+    const int64_t micro_shards = r->micro.end - r->micro.first,
+                  samples = r->job->data->batch_size;
+    if (batch->count <= micro_shards * samples)
+        return PL_OK;
+    return pl_fail(err, PL_EINVAL,
+                   "the batch has %lld samples, but rank %d has %lld of %u micro-shards, "
+                   "of %lld samples each (data.batch_size): send at most %lld",
+                   (long long)batch->count, (int)r->rank, (long long)micro_shards,
+                   r->micro.micro_shards, (long long)samples,
+                   (long long)(micro_shards * samples));
+}
+
+static int elastic_train_batch(void *self, pl_call_t *call, const pl_body_t *body,
+                               pl_error_t *err)
+{
+    if (body->train_batch.objectives)
+        return pl_fail(err, PL_EUNSUPPORTED,
+                       "strategy \"elastic\" adds up gradients of micro-shards within a "
+                       "step, and keeps none for a step that the program takes itself: "
+                       "call pl_loop_train(), or set another \"trainer.strategy\"");
+    return batch_check(self, body->train_batch.batch, err) == PL_OK
+               ? pl_replica_train(self, call, body, err)
+               : err->code;
+}
+
+static int elastic_evaluate_batch(void *self, pl_call_t *call, const pl_body_t *body,
+                                  pl_error_t *err)
+{
+    return batch_check(self, body->evaluate_batch.batch, err) == PL_OK
+               ? pl_replica_evaluate(self, call, body, err)
+               : err->code;
+}
+
 /* The ranks have joined, so the micro-shards of this rank are known. */
 static int elastic_setup(void *self, pl_call_t *call, const pl_body_t *body,
                          pl_error_t *err)
@@ -429,6 +466,8 @@ static const pl_handler_t elastic_handlers[] = {
     PL_ON(start, elastic_start),
     PL_ON(process_dataloader, elastic_process_dataloader),
     PL_ON(setup, elastic_setup),
+    PL_ON(train_batch, elastic_train_batch),
+    PL_ON(evaluate_batch, elastic_evaluate_batch),
     PL_HANDLERS_END,
 };
 
