@@ -412,7 +412,7 @@ PL_API char *pl_options_print(const pl_options_t *o, pl_error_t *err);
  * trains nothing. Free it with pl_text_free(). */
 PL_API char *pl_run_graph(const pl_options_t *o, pl_error_t *err);
 
-/* A layer of the module "layers", or an operator of graphs, for help. */
+/* A layer or a loss of the module "layers", or an operator of graphs, for help. */
 typedef struct pl_form {
     char name[32];
     char form[128];                   /* "conv channels kernel [stride=1]", "add(x, y)" */
@@ -422,6 +422,7 @@ typedef struct pl_form {
 /* The k-th of them, in the order of the documentation; false after the last. Operators
  * are those of forward. */
 PL_API bool pl_layer_at(int k, pl_form_t *form);
+PL_API bool pl_loss_at(int k, pl_form_t *form);
 PL_API bool pl_operator_at(int k, pl_form_t *form);
 
 /* ---- Tensors ----------------------------------------------------------------------- */

@@ -1252,11 +1252,13 @@ list_names_components_and_their_options() {
     like "$out" '^linear units \[no_bias\] - x \[\.\.\., K\]' "layers with their arguments and meaning"
     like "$out" '^silu - x / ' "element-wise operators among them"
     is "$out" "$("$paceline" list layer)" "in the singular as well"
+    try "$paceline" list losses
+    like "$out" '^huber \[delta=1\] - squares up to delta' "losses of lists of layers likewise"
     try "$paceline" list operators --json
     like "$out" '^\{"role":"operator","name":"add","form":"add\(x, y\)","help":"x \+ y"\}$' "operators of graphs"
     like "$out" '^\{"role":"operator","name":"matmul","form":"matmul of up to 2 inputs"' "with the number of their inputs"
     is "$(grep -c _grad <<<"$out")" 0 "but not those of backward"
-    refused 2 'no role is called "modul": the roles are modules, datasets.*, layers, trainer, data$' list modul
+    refused 2 'no role is called "modul": the roles are modules, datasets.*, layers, losses, trainer, data$' list modul
 }
 
 doctor_looks_at_machine_and_build() {

@@ -9,25 +9,31 @@
 #include "tap.h"
 #include "tensor/layers_module.h"
 #include "tensor/model.h"
+#include "tensor/operators.h"
 
-static const pl_field_t row[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_I64, {0}}},
-                        value[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_F32, {0}}},
-                        image[] = {{"x", PL_F32, {3, {3, 8, 8}}}, {"y", PL_I64, {0}}},
-                        labels[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_I64, {1, {5}}}},
-                        weighted[] = {{"x", PL_F32, {1, {6}}},
-                                      {"y", PL_F32, {0}},
-                                      {"weight", PL_F32, {0}}},
-                        soft[] = {{"x", PL_F32, {1, {6}}},
-                                  {"y", PL_F32, {1, {3}}},
-                                  {"weight", PL_F32, {0}}},
-                        choices[] = {{"x", PL_F32, {1, {6}}},
-                                     {"y", PL_I64, {1, {5}}},
-                                     {"weight", PL_F32, {0}}},
-                        filled[] = {{"x", PL_I64, {1, {5}}},
-                                    {"y", PL_I64, {1, {5}}},
-                                    {"mask", PL_F32, {1, {5}}}},
-                        other[] = {{"a", PL_F32, {1, {6}}}, {"y", PL_I64, {0}}},
-                        text[] = {{"x", PL_I64, {1, {5}}}, {"y", PL_I64, {1, {5}}}};
+static const pl_field_t
+    row[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_I64, {0}}},
+    value[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_F32, {0}}},
+    image[] = {{"x", PL_F32, {3, {3, 8, 8}}}, {"y", PL_I64, {0}}},
+    labels[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_I64, {1, {5}}}},
+    weighted[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_F32, {0}}, {"weight", PL_F32, {0}}},
+    soft[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_F32, {1, {3}}}, {"weight", PL_F32, {0}}},
+    choices[] = {{"x", PL_F32, {1, {6}}},
+                 {"y", PL_I64, {1, {5}}},
+                 {"weight", PL_F32, {0}}},
+    filled[] = {{"x", PL_I64, {1, {5}}},
+                {"y", PL_I64, {1, {5}}},
+                {"mask", PL_F32, {1, {5}}}},
+    shares[] = {{"x", PL_F32, {1, {6}}}, {"y", PL_F32, {1, {3}}}},
+    speech[] = {{"x", PL_F32, {2, {5, 6}}}, {"y", PL_I64, {1, {2}}}},
+    triples[] = {{"a", PL_F32, {1, {6}}},
+                 {"p", PL_F32, {1, {6}}},
+                 {"n", PL_F32, {1, {6}}}},
+    pairs[] = {{"a", PL_F32, {1, {6}}}, {"p", PL_F32, {1, {6}}}, {"y", PL_I64, {0}}},
+    other[] = {{"a", PL_F32, {1, {6}}}, {"y", PL_I64, {0}}},
+    text[] = {{"x", PL_I64, {1, {5}}}, {"y", PL_I64, {1, {5}}}};
+
+static char path[1024];                                     /* of a file of NumPy */
 
 /* The end of a classifier. */
 static void classify_without(pl_graph_t *g, pl_node_t x, int64_t ignored)
@@ -366,11 +372,161 @@ static void weighted_labels(pl_graph_t *g)
     pl_loss(g, pl_bce_with_logits(g, x, t, &(pl_bce_options_t){.weights = &w}));
 }
 
+static void constants(pl_graph_t *g)
+{
+    const pl_node_t tokens = pl_input(g, "x"), four = pl_scalar(g, 4),
+                    bias = pl_arange(g, 0.5, 0.1, 6),
+                    mask = pl_less(g, pl_range(g, 6), four), i = pl_range(g, 3),
+                    table = pl_tensor_file(g, path, NULL),
+                    rows = pl_sum(g, pl_take(g, table, 1, i), (int[]){-1}, 1, false),
+                    all = pl_embedding(g, "14", tokens, 11, 8, pl_normal(1)),
+                    token = pl_param(g, "15.weight", PL_SHAPE(1, 1, 8), pl_normal(0.1));
+    const pl_node_t part[] = {pl_broadcast_to(g, token, PL_SHAPE(4, 1, 8)), all};
+    const pl_node_t x = pl_concat(g, part, 2, 1), qkv = pl_linear(g, "16.qkv", x, 24);
+    const pl_attention_options_t o = {.scale = 0.3, .bias = &bias, .mask = &mask};
+    pl_node_t head[3];
+    for (int k = 0; k < 3; k++) {
+        head[k] = pl_reshape(g, pl_slice(g, qkv, 2, 8 * k, 8 * k + 8),
+                             PL_SHAPE(4, 6, 2, 4));
+        head[k] = pl_permute(g, head[k], (int[]){0, 2, 1, 3});
+    }
+    pl_node_t y = pl_attention(g, head[0], head[1], head[2], &o);
+    y = pl_reshape(g, pl_permute(g, y, (int[]){0, 2, 1, 3}), PL_SHAPE(4, 6, 8));
+    y = pl_linear(g, "16.proj", y, 8);
+    y = pl_slice(g, pl_linear(g, "17", y, 2), 1, 0, 5);
+    classify(g, pl_mul(g, y, rows));
+}
+
+static void among_ranks(pl_graph_t *g)
+{
+    const pl_node_t in = pl_input(g, "x"), s = pl_arange(g, 0, 1, 3),
+                    both = pl_all_reduce(g, s, PL_LOOP_MEAN),
+                    a = pl_mul(g, pl_linear(g, "4", in, 3), both),
+                    all = pl_all_gather(g, a);
+    classify(g, pl_matmul(g, a, all, false, true));
+}
+
+static void own_operator(pl_graph_t *g)
+{
+    const pl_node_t a = pl_linear(g, "0", pl_input(g, "x"), 3),
+                    input[] = {pl_tanh(g, a), a};
+    classify(g, pl_apply(g, "blend", input, 2, NULL));
+}
+
+static void huber_of_a_half(pl_graph_t *g)
+{
+    const pl_node_t in = pl_input(g, "x"), y = pl_input(g, "y"),
+                    x = pl_flatten(g, pl_linear(g, "0", in, 1), 0);
+    pl_output(g, "value", x);
+    pl_loss(g, pl_huber(g, x, y, 0.5));
+    pl_log(g, "mae", pl_mae(g, x, y), PL_ON_EPOCH);
+}
+
+static void log_probabilities(pl_graph_t *g)
+{
+    const pl_node_t x = pl_log_softmax(g, pl_linear(g, "0", pl_input(g, "x"), 3), -1),
+                    y = pl_input(g, "y");
+    const pl_cross_entropy_options_t o = {.has_ignore = true, .ignore_index = -100};
+    pl_output(g, "logits", x);
+    pl_loss(g, pl_nll(g, x, y, &o));
+    pl_log(g, "acc", pl_accuracy(g, x, y, &o), PL_ON_EPOCH);
+}
+
+static void divergence(pl_graph_t *g)
+{
+    const pl_node_t x = pl_log_softmax(g, pl_linear(g, "0", pl_input(g, "x"), 3), -1),
+                    y = pl_input(g, "y");
+    const pl_cross_entropy_options_t o = {.has_ignore = true, .ignore_index = -100};
+    pl_output(g, "logits", x);
+    pl_loss(g, pl_kl(g, x, y));
+    pl_log(g, "acc", pl_accuracy(g, x, pl_argmax(g, y, -1), &o), PL_ON_EPOCH);
+}
+
+static void spoken(pl_graph_t *g)
+{
+    const pl_node_t x = pl_linear(g, "0", pl_input(g, "x"), 4), y = pl_input(g, "y");
+    pl_output(g, "logits", x);
+    const pl_node_t number = pl_cast(g, y, PL_F32),
+                    is_label = pl_greater_equal(g, number, pl_scalar(g, 0)),
+                    steps = pl_broadcast_to(g, pl_scalar(g, 5), PL_SHAPE(4)),
+                    length = pl_sum(g, is_label, (int[]){1}, 1, false),
+                    p = pl_log_softmax(g, x, -1), t = pl_cast(g, steps, PL_I64),
+                    s = pl_cast(g, length, PL_I64);
+    pl_loss(g, pl_ctc(g, p, y, t, s, &(pl_ctc_options_t){.blank = 3}));
+}
+
+/* The same layers for each field. */
+static void each_of(pl_graph_t *g, pl_node_t x[], int count)
+{
+    static const char *const names[] = {"a", "p", "n"};
+    for (int k = 0; k < count; k++)
+        x[k] = pl_tanh(g, pl_linear(g, "0.each.0", pl_input(g, names[k]), 4));
+}
+
+static void triplet(pl_graph_t *g)
+{
+    pl_node_t x[3];
+    each_of(g, x, 3);
+    pl_output(g, "value", x[0]);
+    pl_loss(g, pl_triplet(g, x[0], x[1], x[2], 0.5));
+}
+
+static void found_among_all(pl_graph_t *g)
+{
+    pl_node_t x[2];
+    each_of(g, x, 2);
+    pl_output(g, "value", x[0]);
+    pl_loss(g, pl_info_nce(g, x[0], x[1], pl_scalar(g, 0.1)));
+}
+
+static void near_or_apart(pl_graph_t *g)
+{
+    pl_node_t x[2];
+    each_of(g, x, 2);
+    const pl_node_t y = pl_input(g, "y");
+    pl_output(g, "value", x[0]);
+    pl_loss(g, pl_cosine_embedding(g, x[0], x[1], pl_cast(g, y, PL_F32), 0.25));
+}
+
 static const struct {
     const char *what, *module;
     const pl_field_t *fields;
     void (*in_c)(pl_graph_t *g);
 } models[] = {
+    {"constants, a class token, and attention with bias, mask and scale",
+     "{'layers': ['scalar 4', 'keep four', 'arange 6 0.5 0.1', 'keep bias', 'range 6', "
+     "'less four', 'keep mask', 'range 3', 'keep i', 'tensor @', 'take i "
+     "axis=1', 'sum -1', 'keep rows', 'input x', "
+     "'embedding 11 8', 'token 0.1', 'attention 2 scale=0.3 bias=bias mask=mask', "
+     "'linear 2', 'slice 1 0 5', 'mul rows'], 'classes': 2}",
+     text, constants},
+    {"values of all ranks",
+     "{'layers': ['arange 3', 'all_reduce mean', 'keep s', 'input x', 'linear 3', "
+     "'mul s', 'keep a', 'all_gather', 'keep g', 'use a', 'matmul g transpose'], "
+     "'classes': 8}",
+     row, among_ranks},
+    {"an operator of the user",
+     "{'layers': ['linear 3', 'keep a', 'tanh', 'blend a'], 'classes': 3}", row,
+     own_operator},
+    {"huber with a delta", "{'layers': ['linear auto'], 'loss': 'huber delta=0.5'}",
+     value, huber_of_a_half},
+    {"nll", "{'layers': ['linear auto', 'log_softmax'], 'classes': 3, 'loss': 'nll'}",
+     row, log_probabilities},
+    {"kl", "{'layers': ['linear auto', 'log_softmax'], 'classes': 3, 'loss': 'kl'}",
+     shares, divergence},
+    {"ctc", "{'layers': ['linear 4'], 'loss': 'ctc blank=3'}", speech, spoken},
+    {"triplets by the same layers",
+     "{'layers': [{'each': ['a', 'p', 'n'], 'layers': ['linear 4', 'tanh']}], 'loss': "
+     "'triplet p n margin=0.5'}",
+     triples, triplet},
+    {"pairs among all",
+     "{'layers': [{'each': ['a', 'p'], 'layers': ['linear 4', 'tanh']}], 'loss': "
+     "'info_nce p 0.1'}",
+     triples, found_among_all},
+    {"pairs that are near or apart",
+     "{'layers': [{'each': ['a', 'p'], 'layers': ['linear 4', 'tanh']}], 'loss': "
+     "'cosine_embedding p margin=0.25'}",
+     pairs, near_or_apart},
     {"a perceptron",
      "{'layers': ['linear 8', 'silu', 'clamp -1 2', 'leaky_relu 0.1', 'linear auto'], "
      "'classes': 3}",
@@ -479,8 +635,11 @@ static const struct {
 /* The module from JSON with ' in place of ". */
 static bool module_make(pl_instance_t *instance, const char *quoted, pl_error_t *err)
 {
-    char json[1024];
-    snprintf(json, sizeof json, "%s", quoted);
+    char json[2048];
+    const char *file = strchr(quoted, '@');
+    const int before = file ? (int)(file - quoted) : (int)strlen(quoted);
+    snprintf(json, sizeof json, "%.*s%s%s", before, quoted, file ? path : "",
+             file ? file + 1 : "");
     for (char *at = json; (at = strchr(at, '\''));)
         *at = '"';
     json_t *given = json_loads(json, 0, NULL);
@@ -494,6 +653,7 @@ static bool module_make(pl_instance_t *instance, const char *quoted, pl_error_t 
 static int count_of(const pl_field_t *fields)
 {
     return fields == weighted || fields == soft || fields == choices || fields == filled
+                   || fields == triples || fields == pairs
                ? 3
                : 2;
 }
@@ -504,6 +664,7 @@ static uint32_t step_hash(const pl_field_t *fields, const pl_instance_t *instanc
 {
     pl_model_t *model = pl_model_new(NULL);
     pl_graph_t *g = pl_graph_new(model, PL_TRAIN, fields, count_of(fields), 4, NULL);
+    g->ranks = 2;
     if (in_c)
         in_c(g);
     else
@@ -586,7 +747,22 @@ static void mistakes_have_a_place(void)
         {"['linear 3'], 'label_smoothing': 1.5", "label_smoothing"},
         {"['flip 0']", "flip takes no axis 0, along which the samples of a batch are"},
         {"['']", "\"module.layers.0\": a layer has a name"},
-        {"['a b c d e f g h i j k']", "a layer has at most 10 words"},
+        {"['a b c d e f g h i j k l m']", "a layer has at most 12 words"},
+        {"['keep abcdefghijklmnopqrstuvwxyzabcdef']",
+         "keep takes 1 to 31 characters for name, not"},
+        {"['keep name=']", "keep takes 1 to 31 characters for name, not \"\""},
+        {"['blend a b']", "the operator blend takes x and 1 kept value, got 2 names$"},
+        {"['linear 3'], 'loss': 'hubert'",
+         "^r:1:[0-9]*: \"module.loss\": there is no loss \"hubert\": did you mean "
+         "\"huber\"\\?$"},
+        {"['linear 3'], 'loss': 'huber delta=x'", "huber takes a number for delta, not"},
+        {"['linear 3'], 'loss': 'triplet a'",
+         "\"module.loss\": triplet needs negative: write \"triplet positive negative "
+         "\\[margin=1\\]\"$"},
+        {"[{'each': [], 'layers': ['relu']}]", "each takes a list of 1 to 16 names"},
+        {"[{'each': [3], 'layers': ['relu']}]", "each takes names of 1 to 31 characters"},
+        {"[{'each': ['a'], 'layers': ['linear']}]",
+         "\"module.layers.0.layers.0\": linear needs units"},
         {"['relu', {'residual': ['tanh', 'linear']}]",
          "\"module.layers.1.residual.1\": linear needs units"},
         {"['relu', {'branches': [['linear'], ['linear']]}]",
@@ -614,7 +790,7 @@ static void mistakes_have_a_place(void)
         {"['linear 3'], 'metrics': ['acc', 'f9']",
          "\"module.metrics\": \"f9\" is no metric of .*; there are acc, .*, msle$"},
         {"[{'wrong': 1}]", "an object among the layers has \"residual\", \"repeat\", "
-                           "\"checkpoint\" or"},
+                           "\"each\", \"checkpoint\" or"},
     };
     for (size_t k = 0; k < sizeof mistakes / sizeof *mistakes; k++) {
         char json[512];
@@ -706,6 +882,16 @@ static void shapes_that_do_not_fit_name_the_layer(void)
          "^\"module.layers.0\", linear auto: the data does not say how many classes"},
         {"{'layers': ['embedding auto 3'], 'classes': 3}",
          "embedding auto 3: the data does not say how many tokens there are"},
+        {"{'layers': ['linear 3'], 'loss': 'triplet a b'}",
+         "^\"module.loss\": no layer before this one is \"keep a\"$"},
+        {"{'layers': ['linear 3'], 'classes': 3, 'loss': 'kl', 'label_smoothing': 0.5}",
+         "\"module.label_smoothing\" is for the losses cross_entropy and nll"},
+        {"{'layers': ['linear 3'], 'loss': 'ctc'}",
+         "ctc takes logits \\[B, T, C\\] and a target \\[B, S\\], got \\[4, 3\\] and"},
+        {"{'layers': ['tensor none.npy']}",
+         "^\"module.layers.0\", tensor none.npy: .*none"},
+        {"{'layers': ['linear 3', 'attention 1 bias=b']}", "attention takes x .B, T, C."},
+        {"{'layers': ['token']}", "token takes x \\[B, T, C\\], got \\[4, 6\\]$"},
         {"{'layers': ['linear auto'], 'classes': 3, 'metrics': ['acc', 'mae']}",
          "^\"module.metrics\": metrics: \"mae\" is no metric of classes"},
     };
@@ -722,9 +908,22 @@ static void shapes_that_do_not_fit_name_the_layer(void)
     }
 }
 
+static void halve(pl_graph_t *g, const pl_use_t *use, pl_node_t dy, pl_node_t dx[])
+{
+    (void)use;
+    dx[0] = dx[1] = pl_scale(g, dy, 0.5);
+}
+
 int main(void)
 {
-    pl_init(NULL, NULL, NULL, NULL);
+    static const pl_kernel_t kernels[] = {PL_KERNELS_END};
+    static const pl_operator_ops_t blend = {
+        .name = "blend", .help = "", .inputs = 2, .gradient = halve, .kernels = kernels};
+    static const pl_registration_t components[] = {{"operator", &blend},
+                                                   PL_REGISTRATIONS_END};
+    pl_init(NULL, NULL, components, NULL);
+    snprintf(path, sizeof path, "%s/t/data/numpy.npy",
+             getenv("srcdir") ? getenv("srcdir") : "..");
     run(lists_give_the_graphs_of_c);
     run(mistakes_have_a_place);
     run(shapes_that_do_not_fit_name_the_layer);

@@ -35,7 +35,8 @@ int pl_loop_spec_check(const pl_loop_spec_t *spec, pl_error_t *err)
 
 int64_t pl_loop_rows(const pl_job_t *job)
 {
-    const int64_t ranks = pl_request_ranks(job), micro_shards = job->trainer->micro_shards;
+    const int64_t ranks = pl_request_ranks(job),
+                  micro_shards = job->trainer->micro_shards;
     return pl_trainer_is_elastic(job->trainer)
                ? job->data->batch_size * ((micro_shards + ranks - 1) / ranks)
                : job->data->batch_size;

@@ -305,7 +305,8 @@ static int meaning_check(const json_t *theirs, const json_t *ours, const char *p
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
         const json_t *then = json_object_get(theirs, keys[k]),
                      *now = json_object_get(ours, keys[k]);
-        if (!then || pl_is_auto(then) || json_equal(then, now))
+        const char *text = json_string_value(then);
+        if (!then || (text && !*text) || pl_is_auto(then) || json_equal(then, now))
             continue;
         char *was = pl_json_write(then, PL_JSON_COMPACT),
              *is = now ? pl_json_write(now, PL_JSON_COMPACT) : NULL;

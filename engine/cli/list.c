@@ -92,7 +92,7 @@ static void show_fact(void *user, const char *name, const char *text)
 static const struct {
     const char *role;
     bool (*at)(int k, pl_form_t *form);
-} forms[] = {{"layer", pl_layer_at}, {"operator", pl_operator_at}};
+} forms[] = {{"layer", pl_layer_at}, {"loss", pl_loss_at}, {"operator", pl_operator_at}};
 
 static void list_forms(const char *role, bool json)
 {
@@ -124,7 +124,7 @@ static void list_role(const char *role, bool json)
         if (!strcmp(role, "collective"))
             pl_collective_report(component->name, show_fact, &json, NULL);
     }
-    if (!count && !json && strcmp(role, "layer") != 0)
+    if (!count && !json && strcmp(role, "layer") != 0 && strcmp(role, "loss") != 0)
         cli_print("there is no %s\n", role);
     list_sections(role, json);
 }
@@ -227,6 +227,8 @@ static const char *role_of(const char *word)
     for (int k = 0; (role = pl_role_at(k)); k++)
         if (!strcmp(word, role) || !strcmp(word, plural(role, text)))
             return role;
+    if (!strcmp(word, "loss") || !strcmp(word, "losses"))
+        return "loss";
     return !strcmp(word, "layer") || !strcmp(word, "layers") ? "layer" : NULL;
 }
 
@@ -237,9 +239,10 @@ static int fail_role(const char *word, pl_error_t *err)
     size_t at = 0;
     for (int k = 0; (role = pl_role_at(k)) && at < sizeof known; k++)
         at += (size_t)snprintf(known + at, sizeof known - at, "%s, ", plural(role, text));
-    return pl_fail(err, PL_ENOTFOUND,
-                   "no role is called \"%.64s\": the roles are %slayers, trainer, data",
-                   word, known);
+    return pl_fail(
+        err, PL_ENOTFOUND,
+        "no role is called \"%.64s\": the roles are %slayers, losses, trainer, data",
+        word, known);
 }
 
 int cli_list(const cli_list_t *arguments)

@@ -38,9 +38,20 @@ static const char *const layers =
     "tokens, C channels; `...` stands for any axes. An element-wise operator of one "
     "input is a layer of the same name: `silu`,\n"
     "`leaky_relu 0.1`. Of those of two inputs x and y, y is what `keep NAME` kept: `sub "
-    "NAME`.\n"
+    "NAME`. An operator of a\n"
+    "plug-in is a layer as well: `swish`, and `blend NAME` with two inputs.\n"
     "\n"
     "| layer | meaning |\n"
+    "|---|---|\n";
+
+static const char *const losses =
+    "\n"
+    "## Losses in a run file\n"
+    "\n"
+    "Of the last layer's result and the target, as `\"loss\": \"huber delta=0.5\"`. "
+    "Names are those of kept values.\n"
+    "\n"
+    "| loss | meaning |\n"
     "|---|---|\n";
 
 static const char *const others =
@@ -86,6 +97,9 @@ int main(void)
     fputs(layers, stdout);
     pl_form_t layer;
     for (int k = 0; pl_layer_at(k, &layer) && !is_unary(layer.form); k++)
+        printf("| `%s` | %s |\n", layer.form, layer.help);
+    fputs(losses, stdout);
+    for (int k = 0; pl_loss_at(k, &layer); k++)
         printf("| `%s` | %s |\n", layer.form, layer.help);
     fputs(others, stdout);
     bool is_element = false;

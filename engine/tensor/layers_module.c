@@ -17,11 +17,9 @@
 #include "tensor/model.h"
 #include "tensor/operators.h"
 
-enum { LOSS_AUTO, LOSS_CROSS_ENTROPY, LOSS_BCE, LOSS_MSE, LOSS_L1, LOSS_HUBER };
-
 typedef struct layers {
     const char *layers, *metrics;                           /* JSON */
-    int loss;
+    const char *loss;
     int64_t classes, outputs, labels, vocabulary_size, ignore_index;
     double label_smoothing, target_mean, target_factor;
     pl_reals_t target_means, target_factors;
@@ -31,9 +29,9 @@ enum { USUAL_IGNORED = -100, PADDING = -1 };                /* of targets; in te
 
 static const pl_option_t layers_options[] = {
     PL_JSON(layers_t, layers, "the layers, in order: \"linear 128\", \"relu\", …"),
-    PL_WORD(layers_t, loss, "\"auto\"", "auto|cross_entropy|bce|mse|l1|huber",
-            "loss; auto: cross_entropy for classes and tokens, bce for labels, mse for "
-            "values"),
+    PL_TEXT(layers_t, loss, "\"\"", NULL,
+            "loss, such as \"huber delta=0.5\"; \"\" or auto: cross_entropy for classes "
+            "and tokens, bce for labels, mse for values"),
     PL_INT(layers_t, classes, "\"auto\"", "0..",
            "number of classes, which \"linear auto\" has; 0: there are none"),
     PL_INT(layers_t, outputs, "\"auto\"", "0..",
@@ -99,6 +97,34 @@ static pl_node_t repeat_build(pl_layer_builder_t *b, pl_node_t x, const json_t *
     return x;
 }
 
+/* {"each": ["a", "b"], "layers": [...]}: the layers for each of these fields or kept
+ * values, with the same parameters.  Each result is kept under the name; the first is
+ * x. */
+static pl_node_t each_build(pl_layer_builder_t *b, pl_node_t x, const json_t *object)
+{
+    const json_t *names = json_object_get(object, "each");
+    pl_node_t result[PL_LAYER_KEPT];
+    const size_t count = json_array_size(names);
+    if (count < 1 || count > PL_LAYER_KEPT) {
+        pl_layer_fail(b, "each takes a list of 1 to %d names of fields or kept values",
+                      PL_LAYER_KEPT);
+        return PL_NO_NODE;
+    }
+    for (size_t k = 0; k < count && !has_failed(b); k++) {
+        const char *name = json_string_value(json_array_get(names, k));
+        if (!name || !*name || strlen(name) >= PL_LAYER_NAME) {
+            pl_layer_fail(b, "each takes names of 1 to %d characters", PL_LAYER_NAME - 1);
+            return PL_NO_NODE;
+        }
+        if (!b->err)
+            x = pl_layer_is_kept(b, name) ? pl_layer_kept(b, name) : pl_input(b->g, name);
+        result[k] = list_build(b, x, json_object_get(object, "layers"), "each", "layers");
+    }
+    for (size_t k = 0; k < count && !b->err && !has_failed(b); k++)
+        pl_layer_keep(b, json_string_value(json_array_get(names, k)), result[k]);
+    return b->err || has_failed(b) ? PL_NO_NODE : result[0];
+}
+
 /* {"checkpoint": [...]}: the layers, computed again for backward. */
 static pl_node_t checkpoint_build(pl_layer_builder_t *b, pl_node_t x,
                                   const json_t *object)
@@ -134,13 +160,13 @@ static pl_node_t branches_build(pl_layer_builder_t *b, pl_node_t x, const json_t
         return PL_NO_NODE;
     }
     for (size_t k = 0; k < count && !has_failed(b); k++) {
-        char under[PL_LAYER_WORD + 16];
+        char under[PL_LAYER_NAME + 16];
         const char *name = named ? json_object_iter_key(named) : NULL;
-        if (name && (!*name || strlen(name) >= PL_LAYER_WORD || strpbrk(name, ". "))) {
+        if (name && (!*name || strlen(name) >= PL_LAYER_NAME || strpbrk(name, ". "))) {
             pl_layer_fail(b,
                           "the name of a branch has 1 to %d characters without dots and "
                           "spaces, and \"%.40s\" does not",
-                          PL_LAYER_WORD - 1, name);
+                          PL_LAYER_NAME - 1, name);
             return PL_NO_NODE;
         }
         if (name)
@@ -171,6 +197,7 @@ static pl_node_t object_build(pl_layer_builder_t *b, pl_node_t x, const json_t *
         pl_node_t (*build)(pl_layer_builder_t *b, pl_node_t x, const json_t *object);
     } forms[] = {{"{s:o, s?o!}", {"residual", "shortcut"}, residual_build},
                  {"{s:o, s?o!}", {"repeat", "layers"}, repeat_build},
+                 {"{s:o, s:o!}", {"each", "layers"}, each_build},
                  {"{s:o!}", {"checkpoint"}, checkpoint_build},
                  {"{s:o, s?o, s?o!}", {"branches", "join", "axis"}, branches_build}};
     for (size_t k = 0; k < sizeof forms / sizeof *forms; k++) {
@@ -184,7 +211,7 @@ static pl_node_t object_build(pl_layer_builder_t *b, pl_node_t x, const json_t *
         pl_layer_fail(b, "\"%s\": %s", key[0], why.text);
         return PL_NO_NODE;
     }
-    pl_layer_fail(b, "an object among the layers has \"residual\", \"repeat\", "
+    pl_layer_fail(b, "an object among the layers has \"residual\", \"repeat\", \"each\", "
                      "\"checkpoint\" or \"branches\"");
     return PL_NO_NODE;
 }
@@ -247,6 +274,11 @@ static pl_node_t list_build(pl_layer_builder_t *b, pl_node_t x, const json_t *li
 
 /* ---- The module ---- */
 
+static bool is_auto(const layers_t *m)
+{
+    return !m->loss || !*m->loss || !strcmp(m->loss, "auto");
+}
+
 /* The place of a mistake lasts until the thread's next check. */
 static const char *layers_check(const void *self, pl_error_t *err)
 {
@@ -258,18 +290,19 @@ static const char *layers_check(const void *self, pl_error_t *err)
     if (list)
         list_build(&b, PL_NO_NODE, list, NULL, NULL);
     json_decref(list);
+    if (why.code == PL_OK && !is_auto(m)) {
+        pl_layer_words_t words;
+        pl_layer_arguments_t arguments;
+        if (!pl_loss_read(&b, m->loss, &words, &arguments)) {
+            pl_fail(err, why.code, "%s", why.text);
+            return "loss";
+        }
+    }
     if (why.code == PL_OK)
         return pl_metrics_check(m->metrics, err) == PL_OK ? NULL : "metrics";
     pl_fail(err, why.code, "%s", why.text);
     snprintf(place, sizeof place, b.place[0] ? "layers.%s" : "layers", b.place);
     return place;
-}
-
-/* The target has a probability of each class, as mixed samples have. */
-static bool is_soft(const layers_t *m, pl_graph_t *g, pl_node_t y)
-{
-    return m->classes > 1 && g->value[y.id].dtype == PL_F32 && pl_shape_of(g, y).rank == 2
-           && pl_dim(g, y, 1) == m->classes;
 }
 
 /* Class numbers that loss and metrics leave out. */
@@ -308,64 +341,6 @@ static pl_node_t rescale(pl_graph_t *g, const layers_t *m, pl_node_t x, bool bac
     return count ? pl_reshape(g, x, shape) : x;
 }
 
-/* Cross entropy of classes by number, or of a probability for each. */
-static pl_loss_t classes_loss(pl_graph_t *g, const layers_t *m, pl_node_t x, pl_node_t y,
-                              const pl_node_t *weights)
-{
-    const pl_cross_entropy_options_t options = {.has_ignore = true,
-                                                .ignore_index = ignored_of(m),
-                                                .weights = weights,
-                                                .label_smoothing = m->label_smoothing};
-    if (!is_soft(m, g, y))
-        return pl_cross_entropy(g, x, y, &options);
-    if (m->label_smoothing > 0)
-        y = pl_add(g, pl_scale(g, y, 1 - m->label_smoothing),
-                   pl_scalar(g, m->label_smoothing / (double)m->classes));
-    if (!weights)
-        return pl_soft_cross_entropy(g, x, y);
-    const pl_node_t rows = pl_sum(g, pl_mul(g, y, pl_log_softmax(g, x, -1)), (int[]){-1},
-                                  1, false);
-    return pl_weighted_loss(g, "cross_entropy", pl_neg(g, rows), *weights);
-}
-
-static pl_loss_t labels_loss(pl_graph_t *g, pl_node_t x, pl_node_t y,
-                             const pl_node_t *weights)
-{
-    if (!weights)
-        return pl_bce_with_logits(g, x, y, NULL);
-    pl_shape_t shape = {.rank = pl_shape_of(g, x).rank, .dim = {-1, 1, 1, 1, 1, 1}};
-    const pl_node_t column = pl_reshape(g, *weights, shape);
-    return pl_bce_with_logits(g, x, y, &(pl_bce_options_t){.weights = &column});
-}
-
-/* Losses are weighted by the field "weight" of the data, if there is one, [B]. */
-static pl_loss_t loss_of(pl_graph_t *g, const layers_t *m, int loss, pl_node_t x,
-                         pl_node_t y)
-{
-    const bool has_weights = pl_has_input(g, "weight");
-    const pl_node_t samples = has_weights ? pl_input(g, "weight") : PL_NO_NODE,
-                    *weights = has_weights ? &samples : NULL;
-    if (loss == LOSS_CROSS_ENTROPY)
-        return classes_loss(g, m, x, y, weights);
-    if (m->label_smoothing > 0)
-        pl_graph_fail(g, PL_EINVAL,
-                      "\"module.label_smoothing\" is for the loss cross_entropy: remove "
-                      "it");
-    if (loss == LOSS_BCE)
-        return labels_loss(g, x, y, weights);
-    y = rescale(g, m, y, false);
-    if (!weights)
-        return loss == LOSS_L1      ? pl_l1(g, x, y)
-               : loss == LOSS_HUBER ? pl_huber(g, x, y, 1)
-                                    : pl_mse(g, x, y);
-    if (loss == LOSS_MSE)
-        return pl_weighted_mse(g, x, y, samples);
-    const pl_node_t each = loss == LOSS_HUBER
-                               ? pl_huber_each(g, x, y, 1)
-                               : pl_abs(g, pl_difference(g, "l1", x, y, NULL));
-    return pl_weighted_loss(g, loss == LOSS_HUBER ? "huber" : "l1", each, samples);
-}
-
 /* The error of a graph [none] begins with the option that it comes from. */
 PL_PRINTF(2, 3) static void option_place(pl_graph_t *g, const char *format, ...)
 {
@@ -380,107 +355,125 @@ PL_PRINTF(2, 3) static void option_place(pl_graph_t *g, const char *format, ...)
     pl_fail(&g->error, g->error.code, "\"module.%s\": %s", key, text);
 }
 
-/* The loss of x, which the target y [none: predictions] decides where it is "auto". */
-static int loss_kind(pl_graph_t *g, const layers_t *m, pl_node_t x, pl_node_t y)
+/* The loss that the target y [none: predictions] decides where it is "auto". */
+static const char *usual_loss(pl_graph_t *g, const layers_t *m, pl_node_t x, pl_node_t y)
 {
     const bool has_target = y.id >= 0,
                has_classes = m->classes > 0 || m->vocabulary_size > 0;
-    if (m->loss != LOSS_AUTO)
-        return m->loss;
     if (m->labels && pl_shape_of(g, x).rank <= 2)
-        return LOSS_BCE;
-    if (has_target ? g->value[y.id].dtype != PL_F32 || is_soft(m, g, y) : has_classes)
-        return LOSS_CROSS_ENTROPY;
-    return LOSS_MSE;
+        return "bce";
+    if (has_target ? g->value[y.id].dtype != PL_F32 || pl_is_soft(g, y, m->classes)
+                   : has_classes)
+        return "cross_entropy";
+    return "mse";
 }
 
 /* Losses take logits; a last layer that makes probabilities of them would be applied
  * twice. */
-static void last_check(pl_graph_t *g, int loss, const json_t *layer, size_t last)
+static void last_check(pl_graph_t *g, const char *loss, const json_t *layer, size_t last)
 {
-    const char *text = json_string_value(layer);
-    const bool is_softmax = text && !strcmp(text, "softmax"),
-               is_sigmoid = text && !strcmp(text, "sigmoid");
-    if ((loss == LOSS_CROSS_ENTROPY && (is_softmax || is_sigmoid))
-        || (loss == LOSS_BCE && is_sigmoid))
+    const char *text = json_string_value(layer) ? json_string_value(layer) : "";
+    const bool of_classes = !strcmp(loss, "cross_entropy") || !strcmp(loss, "ctc"),
+               of_labels = !strcmp(loss, "bce");
+    if ((!strcmp(text, "softmax") && of_classes)
+        || (!strcmp(text, "sigmoid") && (of_classes || of_labels)))
         pl_graph_fail(g, PL_EINVAL,
                       "\"module.layers.%zu\": remove the last layer, %s: the loss %s "
                       "takes logits, and computes it itself",
-                      last, text, loss == LOSS_BCE ? "bce" : "cross_entropy");
+                      last, text, loss);
 }
 
 /* The output by which predictions know what x is: "logits" of classes, probabilities of
  * "labels", or "value".  -> what metrics take. */
 static pl_node_t answer_put(pl_graph_t *g, const layers_t *m, const pl_layer_builder_t *b,
-                            int loss, pl_node_t x)
+                            const pl_loss_rule_t *loss, pl_node_t x)
 {
-    const char *name = loss == LOSS_CROSS_ENTROPY ? "logits"
-                       : loss == LOSS_BCE         ? "labels"
-                                                  : "value",
-               *taken = b->answers[loss == LOSS_CROSS_ENTROPY ? PL_ANSWER_LOGITS
-                                   : loss == LOSS_BCE         ? PL_ANSWER_LABELS
-                                                              : PL_ANSWER_VALUE];
+    const char *name = pl_answers[loss->answer], *taken = b->answers[loss->answer];
     if (*taken)
         pl_graph_fail(g, PL_EEXIST,
                       "\"module.layers.%s\", output %s: this is the name of the last "
                       "layer's result, which is an output already: remove this one, or "
                       "give it another name",
                       taken, name);
-    const pl_node_t value = loss == LOSS_CROSS_ENTROPY || loss == LOSS_BCE
-                                ? x
-                                : rescale(g, m, x, true);
-    pl_output(g, name, loss == LOSS_BCE ? pl_sigmoid(g, x) : value);
+    const pl_node_t value = loss->is_rescaled ? rescale(g, m, x, true) : x;
+    pl_output(g, name, loss->answer == PL_ANSWER_LABELS ? pl_sigmoid(g, x) : value);
     return value;
+}
+
+/* Losses are weighted by the field "weight" of the data, if there is one, [B]. */
+static void loss_put(pl_graph_t *g, const layers_t *m, pl_layer_builder_t *b,
+                     const pl_loss_rule_t *loss, const pl_layer_arguments_t *a,
+                     pl_node_t x, pl_node_t y)
+{
+    if (g->error.code)
+        return;
+    const bool has_weights = pl_has_input(g, "weight");
+    const pl_node_t weights = has_weights ? pl_input(g, "weight") : PL_NO_NODE;
+    const pl_loss_data_t data = {.y = loss->is_rescaled ? rescale(g, m, y, false) : y,
+                                 .weights = has_weights ? &weights : NULL,
+                                 .classes = m->classes,
+                                 .ignored = ignored_of(m),
+                                 .label_smoothing = m->label_smoothing};
+    pl_loss(g, pl_loss_of(b, loss, x, &data, a));
 }
 
 static void layers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
 {
+    static const pl_task_t tasks[PL_ANSWERS] = {PL_TASK_CLASS, PL_TASK_LABELS,
+                                                PL_TASK_VALUE};
     const layers_t *m = self;
-    const bool may_classify = m->loss == LOSS_AUTO || m->loss == LOSS_CROSS_ENTROPY,
-               has_target = pl_has_input(g, "y");
-    pl_layer_builder_t b = {.g = g,
-                            .classes = may_classify ? m->classes : 0,
-                            .outputs = m->outputs,
-                            .labels = m->loss == LOSS_CROSS_ENTROPY ? 0 : m->labels,
-                            .vocabulary_size = m->vocabulary_size,
-                            .may_classify = may_classify};
+    const bool has_target = pl_has_input(g, "y");
+    pl_layer_words_t words;
+    pl_layer_arguments_t arguments;
+    pl_layer_builder_t b = {.g = g, .outputs = m->outputs};
+    const pl_loss_rule_t *loss = is_auto(m)
+                                     ? NULL
+                                     : pl_loss_read(&b, m->loss, &words, &arguments);
+    b.may_classify = !loss || loss->answer == PL_ANSWER_LOGITS;
+    b.classes = b.may_classify ? m->classes : 0;
+    b.labels = !loss || loss->answer != PL_ANSWER_LOGITS ? m->labels : 0;
+    b.vocabulary_size = m->vocabulary_size;
     json_t *list = pl_json_value(m->layers, strlen(m->layers), NULL);
     if (!list) {
         pl_graph_fail(g, PL_ENOMEM, "out of memory");
         return;
     }
     const char *first = json_string_value(json_array_get(list, 0));
-    const bool has_x = !first || strncmp(first, "input ", 6) != 0;
+    const json_t *each = json_object_get(json_array_get(list, 0), "each");
+    const bool has_x = !each && (!first || strncmp(first, "input ", 6) != 0);
     pl_node_t x = list_build(&b, has_x ? pl_input(g, "x") : PL_NO_NODE, list, NULL, NULL);
     const size_t last = json_array_size(list) - 1;
     pl_node_t y = has_target ? pl_input(g, "y") : PL_NO_NODE;
-    const int loss = g->error.code ? m->loss : loss_kind(g, m, x, y);
-    last_check(g, loss, json_array_get(list, last), last);
+    if (!loss && !g->error.code)
+        loss = pl_loss_read(&b, usual_loss(g, m, x, y), &words, &arguments);
+    if (loss)
+        last_check(g, loss->form.name, json_array_get(list, last), last);
     json_decref(list);
     if (g->error.code)
         return;
-    if (loss != LOSS_CROSS_ENTROPY && pl_shape_of(g, x).rank == 2 && pl_dim(g, x, 1) == 1
+    if (loss->is_each && pl_shape_of(g, x).rank == 2 && pl_dim(g, x, 1) == 1
         && (!has_target || pl_shape_of(g, y).rank == 1))
         x = pl_flatten(g, x, 0);                            /* a number for a sample */
     const pl_node_t value = answer_put(g, m, &b, loss, x);
     if (stage == PL_PREDICT)
         return;
-    if (loss != LOSS_CROSS_ENTROPY && g->value[y.id].dtype != PL_F32)
+    if (has_target && loss->answer != PL_ANSWER_LOGITS && g->value[y.id].dtype != PL_F32)
         y = pl_cast(g, y, PL_F32);
-    pl_loss(g, loss_of(g, m, loss, x, y));
-    if (m->loss != LOSS_AUTO)
-        option_place(g, "loss");
-    else
+    if (!has_target && !loss->is_without_y)
+        pl_input(g, "y");                                   /* whose error names fields */
+    loss_put(g, m, &b, loss, &arguments, x, y);
+    if (is_auto(m))
         option_place(g, "layers.%zu", last);
-    const pl_task_t task = loss == LOSS_CROSS_ENTROPY ? PL_TASK_CLASS
-                           : loss == LOSS_BCE         ? PL_TASK_LABELS
-                                                      : PL_TASK_VALUE;
+    else
+        option_place(g, "loss");
+    const pl_task_t task = tasks[loss->answer];
     const pl_classes_options_t ignores = {.has_ignore = task == PL_TASK_CLASS,
                                           .ignore_index = ignored_of(m)};
-    const char *names = task == PL_TASK_VALUE ? "[\"mae\"]" : "[\"acc\"]";
-    pl_log_metrics(g, strcmp(m->metrics, "null") != 0 ? m->metrics : names, task, value,
-                   task == PL_TASK_CLASS && is_soft(m, g, y) ? pl_argmax(g, y, 1) : y,
-                   &ignores);
+    const bool is_soft = has_target && task == PL_TASK_CLASS
+                         && (!strcmp(loss->form.name, "kl")
+                             || pl_is_soft(g, y, m->classes));
+    pl_log_metrics(g, strcmp(m->metrics, "null") != 0 ? m->metrics : loss->metrics, task,
+                   value, is_soft ? pl_argmax(g, y, -1) : y, &ignores);
     option_place(g, "metrics");
 }
 

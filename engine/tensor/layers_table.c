@@ -162,113 +162,37 @@ static pl_node_t build_instance_norm(pl_layer_builder_t *b, pl_node_t x,
     return pl_instance_norm(b->g, b->path, x, &options);
 }
 
-/* A trained vector for each position of [B, T, C] is added. */
-static pl_node_t build_positions(pl_layer_builder_t *b, pl_node_t x,
-                                 const pl_layer_arguments_t *a)
+static int kept_find(const pl_layer_builder_t *b, const char *name)
 {
-    const pl_shape_t shape = pl_shape_of(b->g, x);
-    if (!b->g->error.code && shape.rank != 3)
-        pl_layer_fail(b, "positions takes x [B, T, C], got %s", PL_TEXT_OF(shape));
-    const pl_shape_t all = PL_SHAPE(pl_cache_tokens(b->g, shape.dim[1]), shape.dim[2]);
-    const pl_node_t weight = pl_param(b->g, "weight", all, pl_normal(a->value[0]));
-    return pl_add(b->g, x, pl_cache_rows(b->g, weight));
+    int k = b->kept_count - 1;
+    while (k >= 0 && strcmp(b->kept[k].name, name) != 0)
+        k--;
+    return k;
 }
 
-/* The newest result that was kept under the name. */
-static pl_node_t kept(pl_layer_builder_t *b, const char *name)
+bool pl_layer_is_kept(const pl_layer_builder_t *b, const char *name)
 {
-    for (int k = b->kept_count - 1; k >= 0; k--)
-        if (!strcmp(b->kept[k].name, name))
-            return b->kept[k].node;
+    return kept_find(b, name) >= 0;
+}
+
+pl_node_t pl_layer_kept(pl_layer_builder_t *b, const char *name)
+{
+    const int k = kept_find(b, name);
+    if (k >= 0)
+        return b->kept[k].node;
     pl_layer_fail(b, "no layer before this one is \"keep %s\"", name);
     return PL_NO_NODE;
 }
 
-/* Whether the field "mask" of the data says which of x [B, T, ...] are values. */
-static bool has_mask(pl_graph_t *g, pl_shape_t shape)
+bool pl_layer_keep(pl_layer_builder_t *b, const char *name, pl_node_t x)
 {
-    return shape.rank == 3 && pl_has_input(g, "mask")
-           && pl_same_shape(pl_shape_of(g, pl_input(g, "mask")),
-                            PL_SHAPE(shape.dim[0], shape.dim[1]));
-}
-
-/* Multi-head attention of [B, T, C] to itself, or to what was kept, with its linear
- * layers; keys and values may have fewer heads. */
-static pl_node_t build_attention(pl_layer_builder_t *b, pl_node_t x,
-                                 const pl_layer_arguments_t *a)
-{
-    pl_graph_t *g = b->g;
-    const bool crosses = a->is_given[6];
-    const pl_node_t keys = crosses ? kept(b, a->text) : x;
-    const pl_shape_t s = pl_shape_of(g, x), of = pl_shape_of(g, keys);
-    const int64_t heads = (int64_t)a->value[0],
-                  few = a->value[3] > 0 ? (int64_t)a->value[3] : heads;
-    if (!g->error.code && heads % few)
-        pl_layer_fail(b, "attention takes kv_heads that divide its %lld heads, got %lld",
-                      (long long)heads, (long long)few);
-    if (!g->error.code && (s.rank != 3 || s.dim[2] % heads))
-        pl_layer_fail(
-            b, "attention takes x [B, T, C] with C a multiple of its %lld heads, got %s",
-            (long long)heads, PL_TEXT_OF(s));
-    if (!g->error.code && (of.rank != 3 || of.dim[0] != s.dim[0]))
-        pl_layer_fail(b, "attention takes keys [B, S, C] for x %s, got %s", PL_TEXT_OF(s),
-                      PL_TEXT_OF(of));
-    if (g->error.code)
-        return PL_NO_NODE;
-    pl_attention_options_t options = {.causal = a->is_given[1],
-                                      .dropout = a->value[2],
-                                      .window = (int64_t)a->value[4],
-                                      .rotary = a->is_given[5]};
-    pl_node_t mask = PL_NO_NODE, part[3];
-    if (!options.causal && has_mask(g, of)) {
-        mask = pl_input(g, "mask");
-        options.mask = &mask;
+    if (b->kept_count == PL_LAYER_KEPT) {
+        pl_layer_fail(b, "at most %d results can be kept", PL_LAYER_KEPT);
+        return false;
     }
-    const int64_t width = s.dim[2] / heads, own = heads * width, other = few * width;
-    const pl_node_t queries = crosses ? pl_linear(g, "q", x, own)
-                                      : pl_linear(g, "qkv", x, own + 2 * other),
-                    rest = crosses ? pl_linear(g, "kv", keys, 2 * other) : queries;
-    for (int64_t k = 0, from = 0; k < 3; k++) {
-        const int64_t count = k ? few : heads, tokens = k ? of.dim[1] : s.dim[1];
-        if (k == 1 && crosses)
-            from = 0;
-        part[k] = pl_slice(g, k ? rest : queries, 2, from, from + count * width);
-        part[k] = pl_reshape(g, part[k], PL_SHAPE(s.dim[0], tokens, count, width));
-        part[k] = pl_permute(g, part[k], (int[]){0, 2, 1, 3});
-        from += count * width;
-    }
-    x = pl_attention(g, part[0], part[1], part[2], &options);
-    x = pl_reshape(g, pl_permute(g, x, (int[]){0, 2, 1, 3}), s);
-    return pl_linear(g, "proj", x, s.dim[2]);
-}
-
-/* The steps of [B, T, C], or what is behind the last one: the last layer's state, of both
- * directions.  Samples end where the field "mask" [B, T] of the data does. */
-static pl_node_t build_recurrent(pl_layer_builder_t *b, pl_node_t x,
-                                 const pl_layer_arguments_t *a, bool is_lstm)
-{
-    const bool fits = a->value[1] >= 1 && a->value[1] <= INT16_MAX;
-    pl_recurrent_options_t options = {.layers = fits ? (int)a->value[1] : -1,
-                                      .bidirectional = a->is_given[2],
-                                      .dropout = a->value[3],
-                                      .no_bias = a->is_given[5]};
-    const pl_shape_t shape = pl_shape_of(b->g, x);
-    pl_node_t lengths;
-    if (has_mask(b->g, shape)) {
-        lengths = pl_sum(b->g, pl_input(b->g, "mask"), (int[]){1}, 1, false);
-        lengths = pl_cast(b->g, lengths, PL_I64);
-        options.lengths = &lengths;
-    }
-    const int64_t units = (int64_t)a->value[0];
-    pl_node_t last, *const asked = a->is_given[4] ? &last : NULL;
-    x = is_lstm ? pl_lstm(b->g, b->path, x, units, &options, asked, NULL)
-                : pl_gru(b->g, b->path, x, units, &options, asked);
-    if (b->g->error.code || !a->is_given[4])
-        return x;
-    const int64_t count = pl_dim(b->g, last, 0), own = options.bidirectional ? 2 : 1;
-    last = pl_permute(b->g, pl_slice(b->g, last, 0, count - own, count),
-                      (int[]){1, 0, 2});
-    return pl_reshape(b->g, last, PL_SHAPE(pl_dim(b->g, last, 0), own * units));
+    snprintf(b->kept[b->kept_count].name, PL_LAYER_NAME, "%s", name);
+    b->kept[b->kept_count++].node = x;
+    return true;
 }
 
 /* All axes but the first. */
@@ -284,23 +208,10 @@ static pl_node_t build_reshape(pl_layer_builder_t *b, pl_node_t x,
 static pl_node_t build_output(pl_layer_builder_t *b, pl_node_t x,
                               const pl_layer_arguments_t *a)
 {
-    static const char *const names[PL_ANSWERS] = {"logits", "labels", "value"};
     for (int k = 0; k < PL_ANSWERS; k++)
-        if (!strcmp(a->text, names[k]))
+        if (!strcmp(a->text[0], pl_answers[k]))
             memcpy(b->answers[k], b->place, sizeof b->place);
-    pl_output(b->g, a->text, x);
-    return x;
-}
-
-static pl_node_t build_keep(pl_layer_builder_t *b, pl_node_t x,
-                            const pl_layer_arguments_t *a)
-{
-    if (b->kept_count == PL_LAYER_KEPT) {
-        pl_layer_fail(b, "at most %d results can be kept", PL_LAYER_KEPT);
-        return PL_NO_NODE;
-    }
-    memcpy(b->kept[b->kept_count].name, a->text, PL_LAYER_WORD);
-    b->kept[b->kept_count++].node = x;
+    pl_output(b->g, a->text[0], x);
     return x;
 }
 
@@ -393,13 +304,18 @@ LAYER(adaptive_pool, (a->is_given[1] ? pl_adaptive_max_pool
 LAYER(float, pl_cast(b->g, x, PL_F32))
 LAYER(softmax, pl_softmax(b->g, x))
 LAYER(global_max_pool, pl_global_max_pool(b->g, x))
-LAYER(input, ((void)x, pl_input(b->g, a->text)))
-LAYER(use, ((void)x, kept(b, a->text)))
+LAYER(input, ((void)x, pl_input(b->g, a->text[0])))
+LAYER(keep, (pl_layer_keep(b, a->text[0], x) ? x : PL_NO_NODE))
+LAYER(use, ((void)x, pl_layer_kept(b, a->text[0])))
+LAYER(tensor, ((void)x, pl_tensor_file(b->g, a->text[0], a->text[1])))
+LAYER(scalar, ((void)x, pl_scalar(b->g, a->value[0])))
+LAYER(range, ((void)x, pl_range(b->g, SIZE(0))))
+LAYER(arange, ((void)x, pl_arange(b->g, a->value[1], a->value[2], SIZE(0))))
+LAYER(all_gather, pl_all_gather(b->g, x))
+LAYER(all_reduce, pl_all_reduce(b->g, x, a->is_given[0] ? PL_LOOP_MEAN : PL_LOOP_SUM))
 LAYER(flatten, pl_flatten(b->g, x, AXIS(0)))
 LAYER(dropout, pl_dropout(b->g, x, a->value[0]))
 LAYER(batch_norm, pl_batch_norm(b->g, b->path, x, a->value[0], a->value[1]))
-LAYER(lstm, build_recurrent(b, x, a, true))
-LAYER(gru, build_recurrent(b, x, a, false))
 LAYER(mean, pl_mean(b->g, x, (int[]){AXIS(0)}, 1, false))
 LAYER(max, pl_max(b->g, x, AXIS(0), false))
 LAYER(min, pl_min(b->g, x, AXIS(0), false))
@@ -430,21 +346,23 @@ LAYER(triu, pl_triu(b->g, x, SIZE(0)))
     static pl_node_t build_##name(pl_layer_builder_t *b, pl_node_t x, \
                                   const pl_layer_arguments_t *a) \
     { \
-        const pl_node_t y = kept(b, a->text); \
+        const pl_node_t y = pl_layer_kept(b, a->text[0]); \
         return b->g->error.code ? PL_NO_NODE : call; \
     }
 LAYER_OF_TWO(concat, pl_concat(b->g, (pl_node_t[]){x, y}, 2, AXIS(1)))
 LAYER_OF_TWO(stack, pl_stack(b->g, (pl_node_t[]){x, y}, 2, AXIS(1)))
 LAYER_OF_TWO(matmul, pl_matmul(b->g, x, y, false, a->is_given[1]))
 LAYER_OF_TWO(gather, pl_gather(b->g, x, AXIS(1), y))
+LAYER_OF_TWO(take, pl_take(b->g, x, AXIS(1), y))
 LAYER_OF_TWO(cosine_similarity, pl_cosine_similarity(b->g, x, y, AXIS(1)))
-LAYER_OF_TWO(einsum, pl_einsum(b->g, a->other, x, y))
+LAYER_OF_TWO(einsum, pl_einsum(b->g, a->text[1], x, y))
 
 #define LAYER_OF_THREE(name, call) \
     static pl_node_t build_##name(pl_layer_builder_t *b, pl_node_t x, \
                                   const pl_layer_arguments_t *a) \
     { \
-        const pl_node_t y = kept(b, a->text), z = kept(b, a->other); \
+        const pl_node_t y = pl_layer_kept(b, a->text[0]), \
+                        z = pl_layer_kept(b, a->text[1]); \
         return b->g->error.code ? PL_NO_NODE : call; \
     }
 LAYER_OF_THREE(scatter_add, pl_scatter_add(b->g, x, AXIS(2), y, z))
@@ -507,17 +425,22 @@ const pl_layer_rule_t pl_layer_table[] = {
      "indices [...] -> [..., width]; auto: as many rows as the vocabulary has tokens",
      build_embedding, true},
     {"positions", "deviation=0.02", "adds a trained vector to each position of [B, T, C]",
-     build_positions},
-    {"attention", "heads: causal? dropout=0 kv_heads=0 window=0 rotary? keys@",
+     pl_layer_positions},
+    {"token", "deviation=0.02",
+     "a trained vector in front of [B, T, C], such as the class token of a ViT",
+     pl_layer_token},
+    {"attention",
+     "heads: causal? dropout=0 kv_heads=0 window=0 rotary? keys@ scale=0 bias@ mask@",
      "attention of [B, T, C] to itself, or to what was kept as keys; 0: as many kv_heads "
-     "as heads, no window. Without causal, keys end where the field mask does",
-     build_attention},
+     "as heads, no window, the scale 1 / sqrt(C / heads). bias, which is added to the "
+     "scores, and mask were kept. Without causal, keys end where the field mask does",
+     pl_layer_attention},
     {"lstm", "units: layers=1 bidirectional? dropout=0 last? no_bias?",
      "[B, T, C] -> [B, T, units], or twice as many of both directions; last: [B, units], "
      "the state behind the last step. Samples end where the field mask does",
-     build_lstm, true},
+     pl_layer_lstm, true},
     {"gru", "units: layers=1 bidirectional? dropout=0 last? no_bias?",
-     "as lstm, by gated recurrent units", build_gru, true},
+     "as lstm, by gated recurrent units", pl_layer_gru, true},
     {"softmax", "", "over the last axis", build_softmax},
     {"log_softmax", "axis=-1", "its logarithm, over an axis", build_log_softmax},
     {"mean", "axis:", "mean over an axis, which goes", build_mean},
@@ -542,6 +465,15 @@ const pl_layer_rule_t pl_layer_table[] = {
     {"randn", "", "normal random numbers in the shape of x", build_randn},
     {"input", "name$", "continues with a field of the data in place of x", build_input},
     {"output", "name$", "makes x an output of predictions", build_output},
+    {"tensor", "path$ name@",
+     "continues with a constant in place of x: an .npy file, or a tensor of a "
+     ".safetensors file, which has a name if it is not the only one",
+     build_tensor},
+    {"scalar", "value:", "continues with a number in place of x", build_scalar},
+    {"range", "count:", "continues with the whole numbers 0, 1, … in place of x",
+     build_range},
+    {"arange", "count: from=0 step=1",
+     "continues with numbers at equal distances in place of x", build_arange},
     {"keep", "name$", "keeps x under a name", build_keep},
     {"use", "name$", "continues with what was kept in place of x", build_use},
     {"concat", "name$ axis=1", "appends what was kept along an axis", build_concat},
@@ -552,11 +484,16 @@ const pl_layer_rule_t pl_layer_table[] = {
      "of x and what was kept, by an equation such as bij,bjk->bik", build_einsum},
     {"gather", "name$ axis=-1", "elements along an axis at indices that were kept",
      build_gather},
+    {"take", "name$ axis=0",
+     "the slices along an axis at indices that were kept, whose axes replace it",
+     build_take},
     {"scatter_add", "name$ values$ axis=-1",
      "x with values that were kept added at indices that were kept", build_scatter_add},
     {"cosine_similarity", "name$ axis=-1",
      "cosine of the angle to what was kept, along an axis, which goes",
      build_cosine_similarity},
+    {"all_gather", "", "the rows of all ranks, in their order", build_all_gather},
+    {"all_reduce", "mean?", "the sum over all ranks, or their mean", build_all_reduce},
     {"permute", "axis: axis=0 axis=0 axis=0 axis=0",
      "the axes behind the samples in another order", build_permute},
     {"rotary", "interleaved?", "turns pairs of numbers of [..., T, d] by the position",

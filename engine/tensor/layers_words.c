@@ -1,4 +1,4 @@
-/* layers_words.c - a layer of the module "layers" from its text
+/* layers_words.c - a layer or a loss of the module "layers" from its text
  *
  * "conv 32 3 same stride=2": a name, numbers in order, flags, and numbers by name, as a
  * row of layers_table.c describes them. */
@@ -18,11 +18,6 @@
 
 enum { LAYERS_MAX = 100000 };
 
-typedef struct words {
-    char word[PL_LAYER_WORDS][PL_LAYER_WORD];
-    int count;
-} words_t;
-
 int pl_layer_fail(pl_layer_builder_t *b, const char *format, ...)
 {
     char text[PL_ERROR_TEXT];
@@ -36,28 +31,30 @@ int pl_layer_fail(pl_layer_builder_t *b, const char *format, ...)
     return PL_EINVAL;
 }
 
-static int words_split(pl_layer_builder_t *b, const char *text, words_t *words)
+static int words_split(pl_layer_builder_t *b, const char *what, const char *text,
+                       pl_layer_words_t *words)
 {
-    *words = (words_t){.count = 0};
+    words->count = 0;
     for (const char *at = text + strspn(text, " "); *at; at += strspn(at, " ")) {
         const size_t length = strcspn(at, " ");
         if (words->count == PL_LAYER_WORDS || length >= PL_LAYER_WORD)
             return pl_layer_fail(
                 b,
-                "a layer has at most %d words of up to %d characters, not "
+                "a %s has at most %d words of up to %d characters, not "
                 "\"%.80s\"",
-                PL_LAYER_WORDS, PL_LAYER_WORD - 1, text);
-        memcpy(words->word[words->count++], at, length);
+                what, PL_LAYER_WORDS, PL_LAYER_WORD - 1, text);
+        memcpy(words->word[words->count], at, length);
+        words->word[words->count++][length] = '\0';
         at += length;
     }
-    return words->count ? PL_OK : pl_layer_fail(b, "a layer has a name, not \"\"");
+    return words->count ? PL_OK : pl_layer_fail(b, "a %s has a name, not \"\"", what);
 }
 
 /* ---- A layer from its words ---- */
 
 /* The table's entry for argument `index`: its name in `name`, how it ends in *kind, and
  * its default.  False: there is no such argument. */
-static bool argument_at(const pl_layer_rule_t *layer, int index, char name[PL_LAYER_WORD],
+static bool argument_at(const pl_layer_rule_t *layer, int index, char name[PL_LAYER_NAME],
                         char *kind, double *fallback)
 {
     const char *at = layer->arguments;
@@ -66,7 +63,7 @@ static bool argument_at(const pl_layer_rule_t *layer, int index, char name[PL_LA
     const size_t length = strcspn(at, ":=?$@ ");
     if (!*at)
         return false;
-    snprintf(name, PL_LAYER_WORD, "%.*s", (int)length, at);
+    snprintf(name, PL_LAYER_NAME, "%.*s", (int)length, at);
     *kind = at[length];
     *fallback = *kind == '=' ? strtod(at + length + 1, NULL) : 0;
     return true;
@@ -75,7 +72,7 @@ static bool argument_at(const pl_layer_rule_t *layer, int index, char name[PL_LA
 /* "linear units [no_bias]": what may be left out is in brackets. */
 static const char *form_of(const pl_layer_rule_t *layer, char text[PL_LAYER_FORM])
 {
-    char name[PL_LAYER_WORD], kind;
+    char name[PL_LAYER_NAME], kind;
     double fallback;
     size_t used = (size_t)snprintf(text, PL_LAYER_FORM, "%s", layer->name);
     for (int k = 0; argument_at(layer, k, name, &kind, &fallback) && used < PL_LAYER_FORM;
@@ -89,14 +86,18 @@ static const char *form_of(const pl_layer_rule_t *layer, char text[PL_LAYER_FORM
     return text;
 }
 
+bool pl_layer_form(const pl_layer_rule_t *rule, pl_form_t *form)
+{
+    snprintf(form->name, sizeof form->name, "%s", rule->name);
+    form_of(rule, form->form);
+    form->help = rule->help;
+    return true;
+}
+
 bool pl_layer_at(int k, pl_form_t *form)
 {
-    if (k < 0 || k >= pl_layer_count || !form)
-        return false;
-    snprintf(form->name, sizeof form->name, "%s", pl_layer_table[k].name);
-    form_of(&pl_layer_table[k], form->form);
-    form->help = pl_layer_table[k].help;
-    return true;
+    return k >= 0 && k < pl_layer_count && form
+           && pl_layer_form(&pl_layer_table[k], form);
 }
 
 static bool is_along_space(const char *name)
@@ -135,8 +136,10 @@ static int sizes_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
 /* All arguments but those that are real numbers. */
 static bool is_whole(const char *name)
 {
-    static const char *const real[] = {"p",         "dropout", "momentum", "epsilon",
-                                       "deviation", "value",   "f",        "h"};
+    static const char *const real[] = {"p",         "dropout",    "momentum", "epsilon",
+                                       "deviation", "value",      "f",        "h",
+                                       "from",      "step",       "scale",    "delta",
+                                       "margin",    "temperature"};
     for (size_t k = 0; k < sizeof real / sizeof *real; k++)
         if (!strcmp(name, real[k]))
             return false;
@@ -171,7 +174,7 @@ static int argument_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
     if (is_whole(name) && *value != trunc(*value))
         return pl_layer_fail(b, "%s takes a whole number for %s, not %s", layer->name,
                              name, text);
-    return !strcmp(name, "axis") && *value == 0
+    return !strcmp(name, "axis") && *value == 0 && strcmp(layer->name, "take") != 0
                ? pl_layer_fail(b,
                                "%s takes no axis 0, along which the samples of a batch "
                                "are: their first axis is 1",
@@ -183,7 +186,7 @@ static int argument_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
 static int argument_named(const pl_layer_rule_t *layer, const char *word,
                           const char **value)
 {
-    char name[PL_LAYER_WORD], kind;
+    char name[PL_LAYER_NAME], kind;
     double fallback;
     for (int k = 0; argument_at(layer, k, name, &kind, &fallback); k++) {
         const size_t length = strlen(name);
@@ -196,12 +199,12 @@ static int argument_named(const pl_layer_rule_t *layer, const char *word,
 }
 
 static int arguments_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
-                          const words_t *words, pl_layer_arguments_t *a)
+                          const pl_layer_words_t *words, pl_layer_arguments_t *a)
 {
-    char name[PL_LAYER_WORD], kind, form[PL_LAYER_FORM];
+    char name[PL_LAYER_NAME], kind, form[PL_LAYER_FORM];
     const char *value;
     int next = 0, code = PL_OK;
-    *a = (pl_layer_arguments_t){.text = ""};
+    *a = (pl_layer_arguments_t){.value = {0}};
     for (int k = 0; argument_at(layer, k, name, &kind, &a->value[k]); k++)
         ;
     for (int i = 1; i < words->count && code == PL_OK; i++) {
@@ -222,9 +225,12 @@ static int arguments_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
             return pl_layer_fail(b, "%s has %s twice: remove \"%s\" or the other one",
                                  layer->name, name, word);
         a->is_given[k] = true;
-        if (kind == '$' || kind == '@')
-            snprintf(*a->text ? a->other : a->text, PL_LAYER_WORD, "%s", value);
-        else if (kind != '?')
+        if (kind == '$' || kind == '@') {
+            a->text[k] = value;
+            if (!*value || (strcmp(name, "path") != 0 && strlen(value) >= PL_LAYER_NAME))
+                code = pl_layer_fail(b, "%s takes 1 to %d characters for %s, not \"%s\"",
+                                     layer->name, PL_LAYER_NAME - 1, name, value);
+        } else if (kind != '?')
             code = argument_read(b, layer, name, value, &a->value[k], a->sizes[k]);
     }
     for (int k = 0; code == PL_OK && argument_at(layer, k, name, &kind, &(double){0});
@@ -235,38 +241,89 @@ static int arguments_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
     return code;
 }
 
+const pl_layer_rule_t *pl_layer_read(pl_layer_builder_t *b, const char *what,
+                                     const pl_layer_rule_t *(*at)(int k),
+                                     const char *text, pl_layer_words_t *words,
+                                     pl_layer_arguments_t *a)
+{
+    char known[PL_SUGGESTION_TEXT];
+    const pl_layer_rule_t *rule = NULL, *same = NULL, *each;
+    if (words_split(b, what, text, words) != PL_OK)
+        return NULL;
+    const char *name = words->word[0];
+    pl_suggestion_t nearest;
+    pl_suggestion_init(&nearest, name);
+    for (int k = 0; !rule && (each = at(k)); k++) {
+        rule = strcmp(each->name, name) ? NULL : each;
+        pl_suggestion_offer(&nearest, each->name);
+        if (pl_is_same_name(each->name, name))
+            same = each;
+    }
+    if (rule)
+        return arguments_read(b, rule, words, a) == PL_OK ? rule : NULL;
+    const char *here = same ? NULL : pl_compat_layer(name);
+    if (same)
+        snprintf(known, sizeof known, "did you mean \"%s\"?", same->name);
+    else if (here)
+        snprintf(known, sizeof known, "it is called \"%s\" here", here);
+    else
+        pl_suggestion_text(&nearest, known);
+    pl_layer_fail(b, "there is no %s \"%s\": %s", what, name, known);
+    return NULL;
+}
+
+static const pl_layer_rule_t *layer_at(int k)
+{
+    return k < pl_layer_count ? &pl_layer_table[k] : NULL;
+}
+
+/* An operator of the user, "swish" or "blend NAME NAME": of x and what was kept. */
+static pl_node_t operator_build(pl_layer_builder_t *b, pl_node_t x,
+                                const pl_operator_ops_t *table, const char *text)
+{
+    pl_layer_words_t words;
+    pl_node_t inputs[PL_OPERATOR_INPUTS] = {x};
+    if (words_split(b, "layer", text, &words) != PL_OK)
+        return PL_NO_NODE;
+    if (words.count != table->inputs) {
+        pl_layer_fail(b, "the operator %s takes x and %d kept value%s, got %d names",
+                      table->name, table->inputs - 1, pl_plural(table->inputs - 1),
+                      words.count - 1);
+        return PL_NO_NODE;
+    }
+    for (int k = 1; k < words.count && !b->err; k++)
+        inputs[k] = pl_layer_kept(b, words.word[k]);
+    return b->err ? PL_NO_NODE : pl_apply(b->g, table->name, inputs, table->inputs, NULL);
+}
+
+/* The operator of a user whose name is the first word; NULL: none. */
+static const pl_operator_ops_t *operator_of(const char *text)
+{
+    char name[PL_LAYER_NAME];
+    const size_t length = strcspn(text, " ");
+    if (length >= sizeof name)
+        return NULL;
+    snprintf(name, sizeof name, "%.*s", (int)length, text);
+    for (int k = 0; k < pl_layer_count; k++)
+        if (!strcmp(pl_layer_table[k].name, name))
+            return NULL;
+    return pl_component_find("operator", name, NULL);
+}
+
 pl_node_t pl_layer_build(pl_layer_builder_t *b, pl_node_t x, const char *text)
 {
-    words_t words;
+    pl_layer_words_t words;
     pl_layer_arguments_t arguments;
-    char known[PL_SUGGESTION_TEXT];
-    const pl_layer_rule_t *layer = NULL, *same = NULL;
-    if (words_split(b, text, &words) != PL_OK)
-        return PL_NO_NODE;
     if (++b->count > LAYERS_MAX) {
         pl_layer_fail(b, "a module has at most %d layers", LAYERS_MAX);
         return PL_NO_NODE;
     }
-    pl_suggestion_t nearest;
-    pl_suggestion_init(&nearest, words.word[0]);
-    for (int k = 0; k < pl_layer_count && !layer; k++) {
-        layer = strcmp(pl_layer_table[k].name, words.word[0]) ? NULL : &pl_layer_table[k];
-        pl_suggestion_offer(&nearest, pl_layer_table[k].name);
-        if (pl_is_same_name(pl_layer_table[k].name, words.word[0]))
-            same = &pl_layer_table[k];
-    }
-    if (!layer) {
-        const char *here = same ? NULL : pl_compat_layer(words.word[0]);
-        if (same)
-            snprintf(known, sizeof known, "did you mean \"%s\"?", same->name);
-        else if (here)
-            snprintf(known, sizeof known, "it is called \"%s\" here", here);
-        else
-            pl_suggestion_text(&nearest, known);
-        pl_layer_fail(b, "there is no layer \"%s\": %s", words.word[0], known);
-        return PL_NO_NODE;
-    }
-    if (arguments_read(b, layer, &words, &arguments) != PL_OK || b->err)
+    const pl_operator_ops_t *own = operator_of(text);
+    if (own)
+        return operator_build(b, x, own, text);
+    const pl_layer_rule_t *layer = pl_layer_read(b, "layer", layer_at, text, &words,
+                                                 &arguments);
+    if (!layer || b->err)
         return PL_NO_NODE;
     if (layer->is_named)
         return layer->build(b, x, &arguments);
