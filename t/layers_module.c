@@ -908,6 +908,33 @@ static void shapes_that_do_not_fit_name_the_layer(void)
     }
 }
 
+/* Of several fields that pass the same layers, a prediction has the first alone. */
+static void predictions_need_the_first_of_several_fields(void)
+{
+    pl_instance_t instance = {0};
+    pl_error_t err = {0};
+    if (!ok(module_make(&instance,
+                        "{'layers': [{'each': ['a', 'p'], 'layers': ['linear 4']}], "
+                        "'loss': 'info_nce p'}",
+                        &err),
+            "pairs %s", err.text))
+        return;
+    for (int from = 0; from < 2; from++) {
+        pl_model_t *model = pl_model_new(NULL);
+        pl_graph_t *g = pl_graph_new(model, PL_PREDICT, triples + from, 1, 4, NULL);
+        pl_layers_module.step(g, instance.self, PL_PREDICT);
+        const int code = pl_graph_check(g, &err);
+        if (from)
+            ok(code != PL_OK && strstr(err.text, "\"module.layers.0\": the batch has no"),
+               "needs \"a\": %s", err.text);
+        else
+            is_int(code, PL_OK, "a is enough %s", err.text);
+        pl_graph_free(g);
+        pl_model_free(model);
+    }
+    pl_instance_release(&instance);
+}
+
 static void halve(pl_graph_t *g, const pl_use_t *use, pl_node_t dy, pl_node_t dx[])
 {
     (void)use;
@@ -925,6 +952,7 @@ int main(void)
     snprintf(path, sizeof path, "%s/t/data/numpy.npy",
              getenv("srcdir") ? getenv("srcdir") : "..");
     run(lists_give_the_graphs_of_c);
+    run(predictions_need_the_first_of_several_fields);
     run(mistakes_have_a_place);
     run(shapes_that_do_not_fit_name_the_layer);
     return tap_done();

@@ -99,7 +99,7 @@ static pl_node_t repeat_build(pl_layer_builder_t *b, pl_node_t x, const json_t *
 
 /* {"each": ["a", "b"], "layers": [...]}: the layers for each of these fields or kept
  * values, with the same parameters.  Each result is kept under the name; the first is
- * x. */
+ * x.  To predict, the first is enough. */
 static pl_node_t each_build(pl_layer_builder_t *b, pl_node_t x, const json_t *object)
 {
     const json_t *names = json_object_get(object, "each");
@@ -116,12 +116,19 @@ static pl_node_t each_build(pl_layer_builder_t *b, pl_node_t x, const json_t *ob
             pl_layer_fail(b, "each takes names of 1 to %d characters", PL_LAYER_NAME - 1);
             return PL_NO_NODE;
         }
+        result[k] = PL_NO_NODE;
+        if (k && !b->err && b->g->stage == PL_PREDICT && !pl_layer_is_kept(b, name)
+            && !pl_has_input(b->g, name))
+            continue;
         if (!b->err)
             x = pl_layer_is_kept(b, name) ? pl_layer_kept(b, name) : pl_input(b->g, name);
-        result[k] = list_build(b, x, json_object_get(object, "layers"), "each", "layers");
+        if (!has_failed(b))
+            result[k] = list_build(b, x, json_object_get(object, "layers"), "each",
+                                   "layers");
     }
     for (size_t k = 0; k < count && !b->err && !has_failed(b); k++)
-        pl_layer_keep(b, json_string_value(json_array_get(names, k)), result[k]);
+        if (result[k].id >= 0)
+            pl_layer_keep(b, json_string_value(json_array_get(names, k)), result[k]);
     return b->err || has_failed(b) ? PL_NO_NODE : result[0];
 }
 
