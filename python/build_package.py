@@ -1,7 +1,9 @@
 """build_package.py - the wheel, for `pip install .` and `make wheel`: the package, the library, and what it needs
 
 The libraries keep their names.  The package loads them one after the other before it uses them (order.txt), so nothing
-is searched for and no file is changed.  The C library and the compiler's own libraries are those of the system.
+is searched for and no file is changed.  The engine opens some only for data of a kind, such as pictures: those that are
+installed here come along, and it finds them loaded (formats.txt).  The C library, the compiler's own libraries and HDF5,
+which needs thirty others, are those of the system.
 
 PACELINE_BUILD names the folder in which `make` has built the library  [build/ or the tree itself; if there is none, it
 is configured and built in build/].
@@ -65,6 +67,20 @@ def needed(library):
     return ordered
 
 
+def of_formats():
+    """The libraries that the engine opens for data of a kind, as far as they are here; what each needs before it."""
+    known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    ordered = []
+    for source in sorted((TREE / "engine/formats").glob("*.c")):
+        for name in re.findall(r'"(lib\w+\.so\.\d+)"', source.read_text()):
+            found = re.search(rf"{re.escape(name)} .*=> (/\S+)", known)
+            if not found or name.startswith("libhdf5"):
+                continue
+            path = Path(found.group(1))
+            ordered += [each for each in [*(needed(path) or []), path] if each not in ordered]
+    return ordered
+
+
 def contents(build):
     """The files of the wheel: (name in it, bytes, whether it is a program)."""
     for path in sorted((TREE / "python/paceline").iterdir()):
@@ -78,13 +94,15 @@ def contents(build):
     if libraries is None:
         raise SystemExit(f"{library} needs libraries that are missing here: see `ldd {library}`")
     names = [path.name for path in libraries] + [library.name]
-    for path in [*libraries, library]:
+    more = [path for path in of_formats() if path.name not in names]
+    for path in [*libraries, library, *more]:
         yield f"paceline/lib/{path.name}", path.read_bytes()
     yield "paceline/lib/order.txt", "\n".join(names).encode()
+    yield "paceline/lib/formats.txt", "\n".join(path.name for path in more).encode()
     for folder in PLUGINS:
         for path in sorted((build / folder / ".libs").glob("*.so")):
-            more = needed(path)
-            if more is not None and all(other.name in names for other in more):
+            others = needed(path)
+            if others is not None and all(other.name in names for other in others):
                 yield f"paceline/lib/plugins/{path.name}", path.read_bytes()
 
 

@@ -53,7 +53,7 @@ print(build_package.build_wheel("wheel"))'
     is "$status$err" 0 "it is made"
     like "$out" '^paceline-[0-9.]+-py3-none-linux_x86_64\.whl$' "its name has version and platform"
     "$1" -m zipfile -l "wheel/$out" >files
-    for file in paceline/_interface.py paceline/py.typed paceline/lib/libpaceline.so.0 'libzmq' 'dist-info/RECORD'; do
+    for file in paceline/_interface.py paceline/py.typed paceline/lib/libpaceline.so.0 'libzmq' 'libFLAC' 'libwebp' 'dist-info/RECORD'; do
         ok "it has $file" grep -q "$file" files
     done
 }
@@ -62,7 +62,7 @@ an_environment_has_all_it_needs() {
     ok "$1: pip installs it" environment "$1"
     # Libraries of the system are not looked at: those of the wheel are loaded already.
     try env -i PATH="$PATH" HOME="$folder" env/bin/python -c '
-import os, sys
+import ctypes, os, sys
 import numpy as np, paceline as pl
 
 @pl.module
@@ -79,8 +79,11 @@ print("right", (result.predict(x).argmax(1) == y).mean() > 0.9)
 apart = pl.fit(net, (x, y), strategy="ddp", devices=2, launcher="spawn", **options)
 print("apart", apart.status)
 print("plug-in", pl.fit(pl.component("mlp", hidden=[8]), (x, y), **options).status)
+formats = ("libspng.so.0", "libsndfile.so.1", "libsqlite3.so.0")
+for name in formats:                                        # as the engine does
+    ctypes.CDLL(name)
 maps = open("/proc/self/maps").read()
-for name in ("libpaceline", "libzmq", "libevent"):
+for name in ("libpaceline", "libzmq", "libevent", *formats):
     print(name, {os.path.realpath(line.split()[-1]).startswith(os.path.realpath(sys.prefix))
                  for line in maps.splitlines() if name in line})
 ' "$folder/$1"
@@ -88,7 +91,7 @@ for name in ("libpaceline", "libzmq", "libevent"):
     like "$out" '^right True' "$1: and predicts"
     like "$out" '^apart ok' "$1: ranks are started from the environment"
     like "$out" '^plug-in ok' "$1: the modules of the wheel are found"
-    for name in libpaceline libzmq libevent; do
+    for name in libpaceline libzmq libevent libspng.so.0 libsndfile.so.1 libsqlite3.so.0; do
         like "$out" "^$name \\{True\\}" "$1: $name comes from the wheel"
     done
 }

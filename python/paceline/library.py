@@ -51,6 +51,11 @@ def _load() -> ctypes.CDLL:
         os.environ.setdefault("PACELINE_PLUGIN_PATH", str(bundled / "plugins"))     # also for ranks
         for name in (bundled / "order.txt").read_text().split():
             loaded = ctypes.CDLL(str(bundled / name), mode=ctypes.RTLD_GLOBAL)
+        for name in (bundled / "formats.txt").read_text().split():
+            try:
+                ctypes.CDLL(str(bundled / name))                # the engine opens it by its name, and finds it loaded
+            except OSError:
+                pass                                            # its data says so when it is read
         return loaded
     try:
         return ctypes.CDLL(given or "libpaceline.so.0", mode=ctypes.RTLD_GLOBAL)    # plug-ins use its symbols
