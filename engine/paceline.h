@@ -1937,9 +1937,14 @@ PL_API pl_metric_t pl_retrieval_ndcg(pl_graph_t *g, pl_node_t scores, pl_node_t 
                                      pl_node_t queries, int64_t k);
 /* Text: predicted tokens [B, T] and a reference [B, S], whole numbers up to 2^24; those
  * that equal padding are no tokens. BLEU of the corpus with up to 4 tokens in a row; the
- * mean F1 of the longest common subsequences; edits for each token of the references. */
+ * mean F1 of common tokens, of common pairs of neighbours, and of the longest common
+ * subsequences; edits for each token of the references. */
 PL_API pl_metric_t pl_bleu(pl_graph_t *g, pl_node_t predicted, pl_node_t reference,
                            int64_t padding);
+PL_API pl_metric_t pl_rouge_1(pl_graph_t *g, pl_node_t predicted, pl_node_t reference,
+                              int64_t padding);
+PL_API pl_metric_t pl_rouge_2(pl_graph_t *g, pl_node_t predicted, pl_node_t reference,
+                              int64_t padding);
 PL_API pl_metric_t pl_rouge_l(pl_graph_t *g, pl_node_t predicted, pl_node_t reference,
                               int64_t padding);
 PL_API pl_metric_t pl_word_error_rate(pl_graph_t *g, pl_node_t predicted,

@@ -119,6 +119,8 @@ static void gathers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
         {"map", pl_retrieval_map(g, found, good, asked, 0)},
         {"ndcg", pl_retrieval_ndcg(g, found, good, asked, 5)},
         {"bleu", pl_bleu(g, said, text, 0)},
+        {"rouge_1", pl_rouge_1(g, said, text, 0)},
+        {"rouge_2", pl_rouge_2(g, said, text, 0)},
         {"rouge_l", pl_rouge_l(g, said, text, 0)},
         {"wer", pl_word_error_rate(g, said, text, 0)},
         {"spread", spread_of(g, value)},

@@ -41,7 +41,7 @@ static double *ranks_of(const double *value, size_t count)
             to++;
         for (size_t k = from; k < to; k++)
             rank[placed[k].place] = (double)(from + to + 1) / 2;
-        if (to == from) { /* NaN has no place */
+        if (to == from) {                                   /* NaN has no place */
             rank[placed[to].place] = NAN;
             to++;
         }
@@ -168,7 +168,7 @@ static int queries_mean(const pl_gathered_t *state, double parameter, query_valu
     for (size_t from = 0, to = 0; from < count; from = to) {
         while (to < count && all[to].query == all[from].query)
             to++;
-        to += to == from; /* NaN */
+        to += to == from;                                   /* NaN */
         sum += of(all + from, to - from, parameter > 0 ? (size_t)parameter : to - from);
         queries++;
     }
@@ -194,7 +194,7 @@ RETRIEVAL(ndcg_result, ndcg_of)
 
 /* The tokens of a row: those that are not padding. */
 typedef struct tokens {
-    const double *token; /* [count] */
+    const double *token;                                    /* [count] */
     size_t count;
 } tokens_t;
 
@@ -224,10 +224,10 @@ enum { GRAMS = 4 };
 
 /* Sums over all pairs of texts. */
 typedef struct text_sums {
-    double found[GRAMS], said[GRAMS]; /* n-grams of the predictions */
-    double predicted, reference;      /* tokens */
-    double edits;                     /* to make one of the other */
-    double overlap, texts;            /* sum of ROUGE-L F1; pairs */
+    double found[GRAMS], said[GRAMS];                     /* n-grams of the predictions */
+    double predicted, reference;                          /* tokens */
+    double edits;                                         /* to make one of the other */
+    double overlap, texts;                                /* sum of ROUGE F1; pairs */
 } text_sums_t;
 
 /* Clipped: an n-gram is found at most as many times as the reference has it. */
@@ -242,6 +242,19 @@ static void grams_add(text_sums_t *sums, tokens_t said, tokens_t is)
         }
     sums->predicted += (double)said.count;
     sums->reference += (double)is.count;
+}
+
+/* The F1 of the n-grams that both have. */
+static void overlap_add(text_sums_t *sums, tokens_t said, tokens_t is, size_t n)
+{
+    const size_t grams = (said.count < n ? 0 : said.count - n + 1)
+                         + (is.count < n ? 0 : is.count - n + 1);
+    size_t both = 0;
+    for (size_t k = 0; k + n <= said.count; k++)
+        both += occurrences(said, said.token + k, n, k)
+                < occurrences(is, said.token + k, n, is.count);
+    sums->overlap += grams ? 2 * (double)both / (double)grams : 0;
+    sums->texts++;
 }
 
 /* Levenshtein's distance, and the length of the longest common subsequence, in rows of
@@ -263,14 +276,19 @@ static void alignment_add(text_sums_t *sums, tokens_t said, tokens_t is, double 
         }
     }
     sums->edits += edits[is.count];
+    sums->reference += (double)is.count;
     if (common[is.count] > 0)
         sums->overlap += 2 * common[is.count] / (double)(said.count + is.count);
     sums->texts++;
 }
 
+/* What is summed of each pair: n-grams of all lengths; or an alignment; or the overlap of
+ * one length, which is added to the last. */
+enum { ALL_GRAMS, ALIGNMENT, OVERLAP };
+
 /* States: tokens of the predictions and of the references, a row each; parameter: the
  * token that is padding. */
-static int texts_sum(const pl_gathered_t *state, double padding, bool aligns,
+static int texts_sum(const pl_gathered_t *state, double padding, int what,
                      text_sums_t *sums, pl_error_t *err)
 {
     const size_t width = state[0].columns + state[1].columns + 1,
@@ -280,11 +298,12 @@ static int texts_sum(const pl_gathered_t *state, double padding, bool aligns,
     for (size_t k = 0; memory && k < texts; k++) {
         const tokens_t said = tokens_of(&state[0], k, padding, memory),
                        is = tokens_of(&state[1], k, padding, memory + width);
-        if (aligns)
+        if (what == ALIGNMENT)
             alignment_add(sums, said, is, memory + 2 * width, memory + 3 * width);
-        else
+        else if (what == ALL_GRAMS)
             grams_add(sums, said, is);
-        sums->reference += aligns ? (double)is.count : 0;
+        else
+            overlap_add(sums, said, is, (size_t)(what - OVERLAP));
     }
     const bool has_memory = memory != NULL;
     pl_free(memory);
@@ -299,7 +318,7 @@ static int bleu_result(const pl_gathered_t *state, int states, double parameter,
     (void)states;
     text_sums_t sums;
     double logs = 0;
-    int code = texts_sum(state, parameter, false, &sums, err);
+    int code = texts_sum(state, parameter, ALL_GRAMS, &sums, err);
     for (int n = 0; n < GRAMS; n++)
         logs += log(sums.found[n] / sums.said[n]) / GRAMS;
     const double brief = sums.predicted > sums.reference
@@ -310,15 +329,35 @@ static int bleu_result(const pl_gathered_t *state, int states, double parameter,
 }
 
 /* Lin, "ROUGE: a package for automatic evaluation of summaries", 2004: the mean of the F1
- * of each pair's longest common subsequence. */
+ * of each pair: of n-grams, or of the longest common subsequence. */
+static int rouge_result(const pl_gathered_t *state, double padding, int what,
+                        double *value, pl_error_t *err)
+{
+    text_sums_t sums;
+    int code = texts_sum(state, padding, what, &sums, err);
+    *value = sums.overlap / sums.texts;
+    return code;
+}
+
+static int rouge_1_result(const pl_gathered_t *state, int states, double parameter,
+                          double *value, pl_error_t *err)
+{
+    (void)states;
+    return rouge_result(state, parameter, OVERLAP + 1, value, err);
+}
+
+static int rouge_2_result(const pl_gathered_t *state, int states, double parameter,
+                          double *value, pl_error_t *err)
+{
+    (void)states;
+    return rouge_result(state, parameter, OVERLAP + 2, value, err);
+}
+
 static int rouge_l_result(const pl_gathered_t *state, int states, double parameter,
                           double *value, pl_error_t *err)
 {
     (void)states;
-    text_sums_t sums;
-    int code = texts_sum(state, parameter, true, &sums, err);
-    *value = sums.overlap / sums.texts;
-    return code;
+    return rouge_result(state, parameter, ALIGNMENT, value, err);
 }
 
 static int word_error_rate_result(const pl_gathered_t *state, int states,
@@ -326,7 +365,7 @@ static int word_error_rate_result(const pl_gathered_t *state, int states,
 {
     (void)states;
     text_sums_t sums;
-    int code = texts_sum(state, parameter, true, &sums, err);
+    int code = texts_sum(state, parameter, ALIGNMENT, &sums, err);
     *value = sums.edits / sums.reference;
     return code;
 }
@@ -344,6 +383,8 @@ METRIC(retrieval_mrr, reciprocal_rank_result, "mean of 1 / place of the first re
 METRIC(retrieval_map, average_precision_result, "mean of each query's average precision");
 METRIC(retrieval_ndcg, ndcg_result, "discounted gain, relative to the best order");
 METRIC(bleu, bleu_result, "shares of 1 to 4 tokens in a row that the reference has");
+METRIC(rouge_1, rouge_1_result, "tokens that both have, relative to all");
+METRIC(rouge_2, rouge_2_result, "pairs of neighbours that both have, relative to all");
 METRIC(rouge_l, rouge_l_result, "longest common subsequence, relative to the lengths");
 METRIC(word_error_rate, word_error_rate_result, "edits for each token of the reference");
 
@@ -355,6 +396,8 @@ const pl_registration_t pl_metric_components[] = {
     {"metric", &retrieval_map_metric},
     {"metric", &retrieval_ndcg_metric},
     {"metric", &bleu_metric},
+    {"metric", &rouge_1_metric},
+    {"metric", &rouge_2_metric},
     {"metric", &rouge_l_metric},
     {"metric", &word_error_rate_metric},
     PL_REGISTRATIONS_END,

@@ -167,5 +167,7 @@ static pl_metric_t texts(pl_graph_t *g, const char *name, pl_node_t predicted,
         return texts(g, #called, predicted, reference, padding); \
     }
 TEXTS(bleu)
+TEXTS(rouge_1)
+TEXTS(rouge_2)
 TEXTS(rouge_l)
 TEXTS(word_error_rate)

@@ -163,8 +163,8 @@ of_gathered = {"spearman": number(tm.spearman_corrcoef(as_tensor(np.round(x)), a
                "mrr": queries_mean(r.retrieval_reciprocal_rank), "map": queries_mean(r.retrieval_average_precision),
                "ndcg": queries_mean(r.retrieval_normalized_dcg, top_k=5),
                "bleu": number(text.bleu_score(spoken(predicted), [[one] for one in spoken(reference)]).double()),
-               "rouge_l": number(text.rouge_score(spoken(predicted), spoken(reference),
-                                                  rouge_keys="rougeL")["rougeL_fmeasure"].double()),
+               **{f"rouge_{one.lower()}": number(text.rouge_score(spoken(predicted), spoken(reference), rouge_keys=f"rouge{one}")
+                                                 [f"rouge{one}_fmeasure"].double()) for one in "12L"},
                "wer": number(text.word_error_rate(spoken(predicted), spoken(reference)).double())}
 gathered = {"rounded": np.round(x).tolist(), "query": query.tolist(), "score": score.tolist(), "relevance": relevance.tolist(),
             "predicted": predicted.ravel().tolist(), "reference": reference.ravel().tolist(), "expected": of_gathered}
