@@ -610,6 +610,14 @@ static pl_node_t build_conv_transpose(pl_graph_t *g, const operator_case_t *c)
     return emit_params(g, c, PL_OP_conv_grad_x, &attr);
 }
 
+/* The layer, with parameters of its own; arg: channels, then its output_padding. */
+static pl_node_t build_conv_transpose_layer(pl_graph_t *g, const operator_case_t *c)
+{
+    pl_conv_transpose_options_t options = {.windows = c->windows, .groups = c->groups};
+    memcpy(options.output_padding, c->arg + 1, sizeof options.output_padding);
+    return pl_conv_transpose(g, "layer", param(g, c, 0), c->arg[0], &options);
+}
+
 /* arg: a mean, ceil_mode, exclude_padding. */
 static pl_node_t build_pool(pl_graph_t *g, const operator_case_t *c)
 {
@@ -762,6 +770,26 @@ static pl_node_t build_group_norm(pl_graph_t *g, const operator_case_t *c)
     const pl_node_t y =
         pl_reshape(g, pl_emit(g, PL_OP_layer_norm, inputs, 3, &attr, NULL), shape);
     return c->arg[2] ? pl_square(g, y) : y;
+}
+
+enum { LAYER_NORM, RMS_NORM, GROUP_NORM, INSTANCE_NORM, NO_BIAS = 1, NO_WEIGHT = 2 };
+
+/* The squares of a layer with parameters of its own: without them dy, which is like x,
+ * leaves nearly no gradient.  arg: which layer, axes or groups, what it lacks. */
+static pl_node_t build_norm_layer(pl_graph_t *g, const operator_case_t *c)
+{
+    const pl_norm_options_t options = {.epsilon = c->p,
+                                       .axes = (int)c->arg[1],
+                                       .no_bias = c->arg[2] == NO_BIAS,
+                                       .no_weight = c->arg[2] == NO_WEIGHT};
+    const pl_node_t x = param(g, c, 0);
+    switch (c->arg[0]) {
+    case LAYER_NORM: return pl_square(g, pl_layer_norm_with(g, "layer", x, &options));
+    case RMS_NORM: return pl_square(g, pl_rms_norm(g, "layer", x, &options));
+    case GROUP_NORM:
+        return pl_square(g, pl_group_norm(g, "layer", x, c->arg[1], &options));
+    default: return pl_square(g, pl_instance_norm(g, "layer", x, &options));
+    }
 }
 
 /* With parameters of its own, so that the running statistics are there too; p:
@@ -1403,6 +1431,15 @@ const operator_case_t operator_cases[] = {
     {CASE("conv_transpose, three axes", conv_transpose, 2, S(1, 2, 3, 2, 3),
           S(2, 3, 2, 3, 2)),
      .windows = {.stride = {2, 1, 2}, .padding = {1, 1, PL_UNPADDED}}, .arg = {1, 0, 1}},
+    {CASE("layer conv_transpose", conv_transpose_layer, 1, S(2, 4, 3, 4)), .groups = 2,
+     .windows = {.kernel = {3, 2}, .stride = {2, 3}, .padding = {1, PL_UNPADDED}},
+     .arg = {6, 1, 2}},
+    {CASE("layer conv_transpose, one axis", conv_transpose_layer, 1, S(2, 3, 5)),
+     .windows = {.kernel = {4}, .stride = {3}, .padding = {1}, .dilation = {2}},
+     .arg = {2, 2}},
+    {CASE("layer conv_transpose, three axes", conv_transpose_layer, 1, S(1, 2, 3, 2, 3)),
+     .windows = {.kernel = {2, 3, 2}, .stride = {2, 1, 2}},
+     .arg = {3, 1, PL_UNPADDED, 1}},
     {CASE("max_pool, rectangles", pool, 1, S(2, 3, 7, 6)),
      .windows = {.kernel = {3, 2}, .stride = {2, 1}, .padding = {1, PL_UNPADDED}}},
     {CASE("max_pool, dilation, ceil", pool, 1, S(1, 2, 9, 8)), .arg = {false, true},
@@ -1546,6 +1583,20 @@ const operator_case_t operator_cases[] = {
      .arg = {3, false, true}},
     {CASE("instance_norm, affine", group_norm, 3, S(2, 3, 9), S(3), S(3)), .p = 1e-5,
      .arg = {3}},
+    {CASE("layer layer_norm, two axes", norm_layer, 1, S(3, 2, 5)),
+     .arg = {LAYER_NORM, 2}},
+    {CASE("layer layer_norm, all axes but one, no bias", norm_layer, 1, S(2, 3, 2, 4)),
+     .arg = {LAYER_NORM, 3, NO_BIAS}, .p = 1e-2},
+    {CASE("layer rms_norm, small numbers, no weight", norm_layer, 1, S(4, 7)),
+     .arg = {RMS_NORM, 1, NO_WEIGHT}, .low = -0.1, .high = 0.1},
+    {CASE("layer rms_norm, two axes", norm_layer, 1, S(3, 2, 5)), .arg = {RMS_NORM, 2},
+     .p = 1e-3},
+    {CASE("layer group_norm", norm_layer, 1, S(2, 6, 2, 3)), .arg = {GROUP_NORM, 3}},
+    {CASE("layer group_norm, no weight", norm_layer, 1, S(2, 4, 5)),
+     .arg = {GROUP_NORM, 2, NO_WEIGHT}, .p = 1e-3},
+    {CASE("layer instance_norm", norm_layer, 1, S(2, 3, 2, 4)), .arg = {INSTANCE_NORM}},
+    {CASE("layer instance_norm, no weight", norm_layer, 1, S(2, 3, 7)),
+     .arg = {INSTANCE_NORM, 0, NO_WEIGHT}},
     {CASE("batch_norm", batch_norm, 1, S(6, 3)), .p = 0.1},
     {CASE("batch_norm, images", batch_norm, 1, S(3, 2, 3, 4)), .p = 0.25},
     {CASE("batch_norm, when validating", batch_norm, 1, S(3, 2, 3, 4)), .p = 0.1,
