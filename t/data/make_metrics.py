@@ -1,4 +1,5 @@
-"""make_metrics.py - t/data/metrics.json: what scikit-learn and torchmetrics make of small data, for t/metric_values.c
+"""make_metrics.py - t/data/metrics.json: what scikit-learn and torchmetrics make of small data, for t/metric_values.c,
+t/metrics_gathered.c and t/metrics_named.c
 
 Needs scikit-learn (made with 1.9), torchmetrics (1.9) and numpy.  Run: python3 make_metrics.py > metrics.json
 """
@@ -78,15 +79,15 @@ more["ece_binary"] = number(tm.classification.binary_calibration_error(t_two, t_
 more["ece_flat"] = more["ece_binary"]
 
 
-def curve(kind, columns, x, y):
+def curve(kind, columns, x, y, bins=BINS):
     """Points from the highest threshold, without those that repeat the one before."""
     axes = ("false positive rate", "true positive rate") if kind == "roc" else ("recall", "precision")
     all_points = []
     for one_x, one_y, at in zip(x, y, columns):
         points = [[0.0, 0.0 if kind == "roc" else 1.0, 1.0]]
-        for k in reversed(range(BINS)):
+        for k in reversed(range(bins)):
             if (at == k).any():
-                points.append([round(float(one_x[k]), 6), round(float(one_y[k]), 6), round(k / (BINS - 1), 6)])
+                points.append([round(float(one_x[k]), 6), round(float(one_y[k]), 6), round(k / (bins - 1), 6)])
         all_points.append(points)
     return {"curve": kind, "x": axes[0], "y": axes[1], "points": all_points}
 
@@ -169,10 +170,73 @@ of_gathered = {"spearman": number(tm.spearman_corrcoef(as_tensor(np.round(x)), a
 gathered = {"rounded": np.round(x).tolist(), "query": query.tolist(), "score": score.tolist(), "relevance": relevance.tolist(),
             "predicted": predicted.ravel().tolist(), "reference": reference.ravel().tolist(), "expected": of_gathered}
 
+# ---- metrics by name: the names of a run file with their values ----
+
+
+def bin_of(values, bins):
+    """The bins of scores in float32, none of which is near an edge."""
+    at = values.to(torch.float32) * (bins - 1)
+    assert ((at - at.round()).abs() > 1e-4).all()
+    return at.floor().clamp(0, bins - 1).double()
+
+
+def curves(name, at, hits, bins):
+    """The curve of each column of bins, with the samples that are not ignored."""
+    f = {"roc": of.binary_roc, "pr_curve": of.binary_precision_recall_curve}[name]
+    kept = [(one[hit >= 0], hit[hit >= 0]) for one, hit in zip(at.T, hits.T)]
+    x, y = zip(*(reversed(f(one / (bins - 1), hit, thresholds=torch.arange(bins) / (bins - 1) - 1e-6)[:2])
+                 for one, hit in kept))
+    if name == "roc":
+        x, y = [one.flip(0) for one in y], [one.flip(0) for one in x]
+    return curve("roc" if name == "roc" else "pr", [one for one, _ in kept], x, y, bins)
+
+
+def named_of(task, said, truth, hits, o):
+    """said: probabilities; hits [N, columns]: whether a sample is of a class, -1: ignored"""
+    f = lambda name, **more: number(getattr(of, f"{task}_{name}")(said, truth, **o, **more))
+    binned = lambda name, bins, average="macro": number(getattr(of, f"{task}_{name}")(
+        bin_of(said, bins) / (bins - 1), truth, average=average, **o))
+    return {"balanced_acc": f("accuracy", average="macro"), "precision": f("precision", average="macro"),
+            "precision micro": f("precision", average="micro"), "recall": f("recall", average="macro"),
+            "recall classes": f("recall", average=None), "f1": f("f1_score", average="macro"),
+            "f1 weighted": f("f1_score", average="weighted"), "fbeta": f("fbeta_score", beta=1.0, average="macro"),
+            "fbeta 2 weighted": f("fbeta_score", beta=2.0, average="weighted"),
+            "specificity": f("specificity", average="macro"),
+            "specificity weighted": f("specificity", average="weighted"),
+            "jaccard": f("jaccard_index", average="macro"), "jaccard micro": f("jaccard_index", average="micro"),
+            "hamming": f("hamming_distance", average="macro"), "hamming classes": f("hamming_distance", average=None),
+            "mcc": f("matthews_corrcoef"), "confusion": f("confusion_matrix"),
+            "auroc": binned("auroc", 200), "auroc weighted 20": binned("auroc", 20, "weighted"),
+            "average_precision": binned("average_precision", 200),
+            "average_precision 30 classes": binned("average_precision", 30, None),
+            "roc 12": curves("roc", bin_of(said, 12), hits, 12),
+            "pr_curve 12": curves("pr_curve", bin_of(said, 12), hits, 12)}
+
+
+said = t_logits.float().softmax(1)
+named_classes = named_of("multiclass", said, t_y, torch.tensor(hot, dtype=torch.int64), {"num_classes": C})
+ece_10 = number(of.multiclass_calibration_error(t_logits.softmax(1), t_y, C, n_bins=10))
+named_classes |= {"acc": expected["acc"], "acc 2": top, "kappa": number(of.multiclass_cohen_kappa(said, t_y, C)),
+                  "calibration_error": more["ece"], "calibration_error 10": ece_10,
+                  "perplexity": expected["perplexity"]}
+said = torch.tensor(label_logits).float().sigmoid()
+named_labels = named_of("multilabel", said, t_labels, t_labels, {"num_labels": L, "ignore_index": -1})
+named_labels |= {"acc": labels["acc"],
+                 "kappa": number(of.binary_cohen_kappa(said.ravel(), t_labels.ravel(), ignore_index=-1))}
+one, other = as_tensor(abs(x)), as_tensor(abs(target) + 1)          # both above 0, as msle needs
+named_values = {"mse": tm.mean_squared_error(one, other), "rmse": tm.mean_squared_error(one, other, squared=False),
+                "mae": tm.mean_absolute_error(one, other), "r2": tm.r2_score(one, other),
+                "explained_variance": tm.explained_variance(one, other), "spearman": tm.spearman_corrcoef(one, other),
+                "pearson": tm.pearson_corrcoef(one, other), "concordance": tm.concordance_corrcoef(one, other),
+                "mape": tm.mean_absolute_percentage_error(one, other),
+                "smape": tm.symmetric_mean_absolute_percentage_error(one, other),
+                "msle": tm.mean_squared_log_error(one, other)}
+named = {"classes": named_classes, "labels": named_labels, "values": {k: v.item() for k, v in named_values.items()}}
+
 print(json.dumps({"bins": BINS, "classes": C, "y": y_given.tolist(), "logits": logits.ravel().tolist(),
                   "scores": [round(float(s), 2) for s in scores.ravel()], "x": x.tolist(),
                   "target": target.tolist(), "labels": labels_given.ravel().tolist(),
                   "label_logits": label_logits.ravel().tolist(),
                   "label_scores": [round(float(s), 2) for s in label_scores.ravel()],
                   "expected": expected, "more": more, "of_labels": labels,
-                  "gathered": gathered}))
+                  "gathered": gathered, "named": named}))
