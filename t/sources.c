@@ -12,6 +12,8 @@ enum { MOST = 2048, TABLES = 3 };
 /* ---- data sets that count which of their samples are read in training ---- */
 
 static atomic_int times[TABLES][MOST];
+static int64_t came[TABLES][MOST];                          /* those read, in turn */
+static atomic_int reads[TABLES];
 
 typedef struct counted {
     int64_t samples, table;                                 /* options */
@@ -42,8 +44,10 @@ static int counted_read(const void *self, const pl_read_request_t *request,
         const int64_t index = request->index[i];
         rig_sample(index, (float *)field[0] + (size_t)i * RIG_FEATURES,
                    &((int64_t *)field[1])[i]);
-        if (request->stage == PL_TRAIN)
-            atomic_fetch_add(&times[counted->table][index], 1);
+        if (request->stage != PL_TRAIN)
+            continue;
+        atomic_fetch_add(&times[counted->table][index], 1);
+        came[counted->table][atomic_fetch_add(&reads[counted->table], 1) % MOST] = index;
     }
     return PL_OK;
 }
@@ -72,9 +76,11 @@ static rig_t *rig_of(const char *sources, const char *more, const char *trainer,
     snprintf(dataset, sizeof dataset,
              "{\"name\": \"sources\", \"sources\": [%s], \"batch_size\": 8%s%s}", sources,
              *more ? ", " : "", more);
-    for (int k = 0; k < TABLES; k++)
+    for (int k = 0; k < TABLES; k++) {
+        reads[k] = 0;
         for (int i = 0; i < MOST; i++)
             times[k][i] = 0;
+    }
     return rig_new(.accelerator = "cpu", .dataset = dataset, .trainer = trainer,
                    .callbacks = callbacks);
 }
@@ -119,6 +125,42 @@ static void sources_are_mixed_by_their_weights(void)
     fit_well(TABLE(0, 200) ", " TABLE(1, 2000), "\"weights\": [3, 1], \"samples\": 2048",
              "\"max_epochs\": 1, \"devices\": 2");
     ok(sum_of(0) == 1536 && sum_of(1) == 512, "ranks share the samples");
+}
+
+/* Reads that are not of the sample behind the one before, or of the first behind the
+ * last. */
+static int jumps(int table, int samples)
+{
+    int count = came[table][0] != 0;
+    for (int k = 1; k < reads[table]; k++)
+        count += came[table][k] != (came[table][k - 1] + 1) % samples;
+    return count;
+}
+
+static void samples_of_sources_may_keep_their_order(void)
+{
+    static const struct {
+        const char *mode, *trainer;
+    } modes[] = {
+        {"\"weights\": [3, 1], \"samples\": 1300", "\"max_epochs\": 2"},
+        {"\"mode\": \"sequential\"", ONCE},
+        {"\"mode\": \"max_size_cycle\"", ONCE},
+        {"\"mode\": \"min_size\"", ONCE},
+    };
+    for (int k = 0; k < 4; k++) {
+        char more[160];
+        for (int in_order = 1; in_order >= 0; in_order--) {
+            snprintf(more, sizeof more, "\"in_order\": %s, \"shuffle\": false, %s",
+                     in_order ? "true, \"workers\": 1" : "false", modes[k].mode);
+            fit_well(TABLE(0, 200) ", " TABLE(1, 900), more, modes[k].trainer);
+            if (in_order)
+                ok(reads[0] >= 200 && reads[1] >= 200 && !jumps(0, 200) && !jumps(1, 900),
+                   "in order: %d with %d jumps, %d with %d", reads[0], jumps(0, 200),
+                   reads[1], jumps(1, 900));
+            else
+                ok(k == 1 || jumps(1, 900) > 100, "else not: %d", jumps(1, 900));
+        }
+    }
 }
 
 static void sources_follow_each_other(void)
@@ -220,8 +262,8 @@ static void mistakes_are_named(void)
         like(text, wrong[k].pattern, "%s", wrong[k].more);
         rig_free(&rig);
     }
-    rig_t *rig =
-        rig_of(table, "\"mode\": \"sequential\", \"val_split\": 0.3", ONCE, NULL);
+    rig_t *rig = rig_of(table, "\"mode\": \"sequential\", \"val_split\": 0.3", ONCE,
+                        NULL);
     like(rig ? rig_fit(rig)->error.text : rig_error.text,
          "its moments and categories would be those of the samples for validation",
          "a table with a part of all samples");
@@ -237,6 +279,7 @@ int main(void)
     if (!rig_has("cpu"))
         return tap_done();
     run(sources_are_mixed_by_their_weights);
+    run(samples_of_sources_may_keep_their_order);
     run(sources_follow_each_other);
     run(a_sample_may_have_one_of_each_source);
     run(a_module_sees_the_fields_of_each_source);

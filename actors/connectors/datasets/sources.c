@@ -53,7 +53,9 @@ typedef struct sources {
     int64_t samples;
     bool in_order;
     source_t source[PL_INSTANCES];
-    int64_t count;                                          /* samples of an epoch */
+    int64_t count;                 /* samples of an epoch */
+    int16_t share[ROUND];          /* weighted, in_order: which one of a round an index is
+                                      of; the same in each round */
 } sources_t;
 
 static const pl_option_t sources_options[] = {
@@ -126,6 +128,20 @@ static int64_t sample_at(const sources_t *s, const pl_read_request_t *request, i
                                                      : pl_permute_index(key, count, at);
 }
 
+/* in_order: samples of a source before an index of an epoch. */
+static int64_t taken_before(const sources_t *s, int k, int64_t index)
+{
+    const int64_t round = index / ROUND,
+                  from = k ? until(&s->source[k - 1], round + 1)
+                                 - until(&s->source[k - 1], round)
+                           : 0,
+                  to = until(&s->source[k], round + 1) - until(&s->source[k], round);
+    int64_t taken = taken_in(s, k, round);
+    for (int64_t i = 0; i < index % ROUND; i++)
+        taken += s->share[i] >= from && s->share[i] < to;
+    return taken;
+}
+
 /* Finds the source of an index, and its sample.  Each source continues behind the samples
  * of the last epoch. */
 static int weighted_at(const sources_t *s, const pl_read_request_t *request,
@@ -134,7 +150,8 @@ static int weighted_at(const sources_t *s, const pl_read_request_t *request,
     const int64_t round = index / ROUND;
     const uint64_t key = pl_mix(pl_mix(request->seed, pl_hash_text("sources.round")),
                                 pl_mix(request->epoch, (uint64_t)round));
-    const int64_t slot = pl_permute_index(key, ROUND, index % ROUND);
+    const int64_t slot = s->in_order ? s->share[index % ROUND]
+                                     : pl_permute_index(key, ROUND, index % ROUND);
     int64_t first = 0;
     int k = 0;
     for (;; k++) {
@@ -143,8 +160,9 @@ static int weighted_at(const sources_t *s, const pl_read_request_t *request,
             break;
         first += own;
     }
-    const int64_t place = (int64_t)request->epoch * s->source[k].taken
-                          + taken_in(s, k, round) + slot - first;
+    const int64_t before = s->in_order ? taken_before(s, k, index)
+                                       : taken_in(s, k, round) + slot - first,
+                  place = (int64_t)request->epoch * s->source[k].taken + before;
     *sample = sample_at(s, request, k, 0, place);
     return k;
 }
@@ -284,7 +302,8 @@ static void samples_count(sources_t *s)
         s->source[k].until = k == s->of.count - 1 ? 1 : sum / weights;
     }
     for (int k = 0; k < s->of.count; k++)
-        s->source[k].taken = taken_in(s, k, (s->count + ROUND - 1) / ROUND);
+        s->source[k].taken = s->in_order ? taken_before(s, k, s->count)
+                                         : taken_in(s, k, (s->count + ROUND - 1) / ROUND);
 }
 
 static int sources_open(void *self, const pl_data_request_t *request,
@@ -340,6 +359,10 @@ static int sources_open(void *self, const pl_data_request_t *request,
         code = pl_no_memory(err);
     if (code)
         return code;
+    for (int64_t i = 0; i < ROUND; i++)
+        s->share[i] = (int16_t)pl_permute_index(pl_mix(request->seed,
+                                                       pl_hash_text("sources.in_order")),
+                                                ROUND, i);
     samples_count(s);
     found.samples = s->count;
     found.data_info = made;
