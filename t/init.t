@@ -325,6 +325,62 @@ texts_without_classes_are_a_language_model() {
     like "$out" 'JSON Lines: 30 objects with 2 fields' "a text with a rating is a table"
 }
 
+single_texts_and_folders_of_them_are_language_models() {
+    mkdir letters
+    printf 'Dear reader, all is well here.\n%.0s' {1..40} | tee letters/1.txt letters/2.txt >letter.txt
+    try "$paceline" init letter.txt
+    is "$status" 0 "one text gets a run file: $err"
+    like "$out" 'A text: each character is a token' "it is described"
+    ok "without a separator" test "$(grep -c 'Between two texts' <<<"$out")" = 0
+    try "$paceline" fit letter.json $tiny
+    is "$status" 0 "it trains: $err"
+    try "$paceline" predict letter.json $tiny --checkpoint runs/latest --prompt Dear --tokens 5
+    like "$out" "^Dear.{5}" "and continues a prompt: $err"
+    try "$paceline" init letters
+    like "$out" 'A folder of texts without classes: each character is a token' "a folder of texts, too: $err"
+    try "$paceline" fit letters $tiny
+    is "$status" 0 "fit takes its run file: $err"
+}
+
+tokens_in_a_file_are_a_language_model() {
+    printf '\x07\x00\x02\x01\x0b\x00%.0s' {1..200} >tokens.bin
+    try "$paceline" init tokens.bin
+    is "$status" 0 "a run file is written: $err"
+    like "$out" 'Tokens, as nanoGPT and llm.c write them' "the file is described"
+    like "$(<tokens.json)" '"vocabulary": "numbers"' "the tokens are numbers"
+    try "$paceline" fit tokens.json $tiny
+    is "$status" 0 "it trains: $err"
+    try "$paceline" inspect runs/latest/model.safetensors
+    like "$out" ' +float32 +259x16' "with rows up to the largest token"
+}
+
+# put_digits PART IMAGES - files of MNIST, with images of 12x12 that are bright on the side of their class
+put_digits() {
+    printf '%b' "$(awk -v n="$2" 'BEGIN { printf "\\0\\0\\x8\\x3\\0\\0\\0\\x%x\\0\\0\\0\\xc\\0\\0\\0\\xc", n
+        for (i = 0; i < 144 * n; i++) printf "\\x%x", (i % 12 > 5) == int(i / 144) % 2 ? 250 - i % 50 : i % 50 }')" \
+        >"digits/$1-images-idx3-ubyte"
+    printf '%b' "$(awk -v n="$2" 'BEGIN { printf "\\0\\0\\x8\\x1\\0\\0\\0\\x%x", n
+        for (i = 0; i < n; i++) printf "\\x%x", i % 2 }')" >"digits/$1-labels-idx1-ubyte"
+}
+
+the_files_of_mnist_get_a_network() {
+    mkdir digits
+    put_digits train 100
+    put_digits t10k 20
+    try "$paceline" init digits
+    is "$status" 0 "a run file is written: $err"
+    like "$out" 'A folder with images and labels in the format of MNIST' "the folder is described"
+    like "$(<digits.json)" '"name": "cnn"' "with a network"
+    try "$paceline" fit digits.json --set trainer.max_epochs=2 --set data.batch_size=10
+    is "$status" 0 "it trains: $err"
+    try "$paceline" test digits.json --checkpoint runs/latest
+    ok "the images of t10k have their classes: $out$err" at_least "$(metric test_acc)" 0.9
+    gzip digits/*
+    rm digits.json
+    try "$paceline" fit digits --set trainer.max_steps=1
+    is "$status" 0 "compressed files are found, too: $err"
+}
+
 a_resumed_run_sees_the_same_pictures() {
     put_pictures
     rm -f toys.json
@@ -534,6 +590,9 @@ run a_folder_of_pictures_gets_a_network trains
 run a_folder_of_recordings_gets_a_network_that_tells_tones_apart trains
 run a_folder_of_classes_of_texts_is_learnt_by_words trains
 run texts_without_classes_are_a_language_model trains
+run single_texts_and_folders_of_them_are_language_models trains
+run tokens_in_a_file_are_a_language_model trains
+run the_files_of_mnist_get_a_network trains
 run a_resumed_run_sees_the_same_pictures trains
 run a_missing_library_is_named
 run texts_of_few_words_are_used_where_there_is_nothing_else trains
