@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "rig.h"
-#include "strategies/replica/replica.h"
+#include "strategies/ddp/ddp.h"
 #include "strategies/strategies.h"
 #include "tap.h"
 
@@ -16,9 +16,9 @@ enum { SAMPLES = 60, RARE = 10, BATCH = 6, LONGEST = 20 };
 static atomic_int times[SAMPLES];
 static int64_t first[8];                                    /* the samples read first */
 static atomic_int reads;
-static atomic_int padded, widest, unfit;        /* steps of all batches; the largest
-                                                   difference of lengths in one; batches
-                                                   that are too short for a sample */
+static atomic_int padded, widest, unfit;          /* steps of all batches; the largest
+                                                     difference of lengths in one; batches
+                                                     that are too short for a sample */
 
 typedef struct counted {
     bool values, varies;                                    /* options */
@@ -167,6 +167,37 @@ static int break_loader(void *self, pl_call_t *call, const pl_body_t *body,
     return reply_with(call, body, "{\"shufle\": false}");
 }
 
+/* A strategy of several ranks that loads data in its own way: each rank replies with its
+ * part, and with the loader of the test, which is the same on all. */
+static char shared_loader[120];
+
+static int share_loader(void *self, pl_call_t *call, const pl_body_t *body,
+                        pl_error_t *err)
+{
+    const pl_replica_t *r = self;
+    (void)body, (void)err;
+    return pl_reply_process_dataloader(
+        call, &(pl_process_dataloader_reply_t){.partition = r->rank,
+                                               .partitions = r->ranks,
+                                               .loader = shared_loader});
+}
+
+static const pl_handler_t share_handlers[] = {PL_ON(process_dataloader, share_loader),
+                                              PL_HANDLERS_END};
+
+static const pl_option_t sharing_options[] = {PL_DDP_BUCKETS, PL_DDP_OPTIONS,
+                                              PL_OPTIONS_END};
+
+static const pl_actor_ops_t sharing = {.name = "sharing",
+                                       .help = "",
+                                       .size = sizeof(pl_ddp_t),
+                                       .options = sharing_options,
+                                       .role = "strategy",
+                                       .level = PL_LEVEL_STRATEGY,
+                                       .handlers = share_handlers,
+                                       .global_batch_semantics = true,
+                                       .base = &pl_ddp_strategy};
+
 static const pl_handler_t turn_handlers[] = {PL_ON(process_dataloader, turn_loader),
                                              PL_HANDLERS_END};
 static const pl_handler_t group_handlers[] = {PL_ON(process_dataloader, group_loader),
@@ -285,20 +316,22 @@ static void ranks_share_what_is_drawn(void)
     rig_free(&rig);
 }
 
-static void check_resume(const char *data)
+static void check_resume(const char *data, const char *trainer)
 {
+    char whole_run[100], half_run[120];
     rig_t *rig;
-    rig_result_t *whole = rig_keep(fit_well(&rig, data, "\"max_epochs\": 4"));
+    snprintf(whole_run, sizeof whole_run, "\"max_epochs\": 4%s", trainer);
+    snprintf(half_run, sizeof half_run, "%s, \"max_steps\": 17", whole_run);
+    rig_result_t *whole = rig_keep(fit_well(&rig, data, whole_run));
     rig_free(&rig);
-    rig_result_t *half = rig_keep(fit_well(&rig, data,
-                                           "\"max_epochs\": 4, "
-                                           "\"max_steps\": 17"));
+    rig_result_t *half = rig_keep(fit_well(&rig, data, half_run));
     rig_free(&rig);
-    fit(&rig, data, "\"max_epochs\": 4");
+    fit(&rig, data, whole_run);
     const rig_result_t *rest = rig_resume(rig, half->run_dir);
     is_text(rest->status, "ok", "a run with %s continues in an epoch: %s", data,
             rest->error.text);
-    ok(rig_same_bits(whole, rest), "to the weights of a run without a break");
+    ok(rig_same_bits(whole, rest) && !rig_same_bits(whole, half),
+       "to the weights of a run without a break");
     rig_free(&rig);
     rig_result_free(whole);
     rig_result_free(half);
@@ -306,8 +339,8 @@ static void check_resume(const char *data)
 
 static void a_run_that_resumes_draws_the_same(void)
 {
-    check_resume("\"sampler\": \"balanced\"");
-    check_resume("\"varies\": true, \"sampler\": \"by_length\"");
+    check_resume("\"sampler\": \"balanced\"", "");
+    check_resume("\"varies\": true, \"sampler\": \"by_length\"", "");
 }
 
 /* The samples drawn in two epochs of batches by length, each twice. */
@@ -366,12 +399,63 @@ static void a_strategy_replaces_the_sampler(void)
     const rig_result_t *result = fit_well(&rig, "\"drop_last\": true",
                                           "\"max_epochs\": 2, "
                                           "\"strategy\": \"turning\"");
-    like(given, "\"sampler\": *null.*\"shuffle\": *true.*\"drop_last\": *true.*"
-                "\"buckets\": *4",
+    like(given,
+         "\"sampler\": *null.*\"shuffle\": *true.*\"drop_last\": *true.*"
+         "\"buckets\": *4",
          "it receives how the run loads data");
     ok(rig_same_bits(own, result), "and its own sampler is in use");
     rig_free(&rig);
     rig_result_free(own);
+}
+
+/* What the strategy sets, as it would be written in "data". */
+static const struct {
+    const char *name, *loader;
+} shared[] = {
+    {"weights", "\"sampler\": {\"name\": \"weighted\", \"class_weights\": [1, 9]}"},
+    {"groups", "\"sampler\": {\"name\": \"by_length\", \"window\": 2}, \"buckets\": 8"},
+    {"another sampler", "\"sampler\": \"reversed\""},
+};
+enum { WEIGHTS, GROUPS, SHARED = sizeof shared / sizeof *shared };
+
+#define SHARING ", \"devices\": 2, \"strategy\": \"sharing\""
+#define PLAIN "\"varies\": true, \"shuffle\": false"
+
+static void ranks_share_what_their_strategy_loads(void)
+{
+    for (int k = 0; k < SHARED; k++) {
+        int alone[SAMPLES], other = 0, unequal = 0;
+        char data[160];
+        rig_t *rig;
+        snprintf(data, sizeof data, "\"varies\": true, %s", shared[k].loader);
+        fit_well(&rig, data, "\"max_epochs\": 4");
+        memcpy(alone, times, sizeof alone);
+        rig_free(&rig);
+        snprintf(shared_loader, sizeof shared_loader, "{%s}", shared[k].loader);
+        fit_well(&rig, PLAIN, "\"max_epochs\": 4" SHARING);
+        for (int i = 0; i < SAMPLES; i++) {
+            other += times[i] != alone[i];
+            unequal += times[i] != 4;
+        }
+        is_int(other, 0, "%s: both ranks draw together what one draws", shared[k].name);
+        if (k == WEIGHTS)
+            ok(abs(drawn(true) - 120) < 30, "the rare half of the time: %d of 240",
+               drawn(true));
+        else
+            is_int(unequal, 0, "each sample once in an epoch");
+        ok(k != GROUPS || (widest <= 8 && !unfit), "batches have lengths of up to %d",
+           widest);
+        rig_free(&rig);
+    }
+}
+
+static void ranks_whose_strategy_loads_resume_in_an_epoch(void)
+{
+    for (int k = 0; k < SHARED; k++) {
+        tap_diag("%s", shared[k].name);
+        snprintf(shared_loader, sizeof shared_loader, "{%s}", shared[k].loader);
+        check_resume(PLAIN, SHARING);
+    }
 }
 
 static void impossible_samplers_are_refused_with_the_reason(void)
@@ -418,6 +502,7 @@ int main(void)
                                               {"strategy", &turning},
                                               {"strategy", &grouping},
                                               {"strategy", &breaking},
+                                              {"strategy", &sharing},
                                               PL_REGISTRATIONS_END};
     rig_init(parts);
     run(balanced_draws_all_classes_equally_often);
@@ -427,6 +512,8 @@ int main(void)
     run(a_run_that_resumes_draws_the_same);
     run(by_length_draws_batches_of_nearly_one_length);
     run(a_strategy_replaces_the_sampler);
+    run(ranks_share_what_their_strategy_loads);
+    run(ranks_whose_strategy_loads_resume_in_an_epoch);
     run(impossible_samplers_are_refused_with_the_reason);
     return tap_done();
 }
