@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# wheel.t - tests of the wheel: it brings the library, and needs NumPy alone
+# wheel.t - tests of the wheel: it brings the library, and needs NumPy alone; pip makes one of the tree
 #
 # The oldest and the newest interpreter of this machine run it: of PATH, of /usr/bin and of pyenv. One without NumPy gets
 # it by pip; where pip reaches no index, those that have NumPy lend it to their environments. WHEEL_PYTHONS="python3.8
@@ -96,6 +96,25 @@ for name in ("libpaceline", "libzmq", "libevent", *formats):
     done
 }
 
+# In the environment of the test before, whose wheel is removed.
+pip_installs_the_tree() {
+    local pip=(env/bin/python -m pip --disable-pip-version-check)
+    "${pip[@]}" uninstall -q -y paceline 2>pip.err
+    ok "$1: without the wheel there is no package" not_installed
+    try env PACELINE_BUILD="$builddir" "${pip[@]}" install -q --no-cache-dir --no-index --no-deps "$srcdir"
+    is "$status" 0 "$1: pip install takes the tree, without a network: $err"
+    try env -i PATH="$PATH" HOME="$folder" env/bin/python -c '
+import os, sys, paceline
+print(os.path.realpath(paceline.__file__).startswith(os.path.realpath(sys.prefix)))
+print({os.path.realpath(line.split()[-1]).startswith(os.path.realpath(sys.prefix))
+       for line in open("/proc/self/maps") if "libpaceline" in line})'
+    is "$out" $'True\n{True}' "$1: the package and the library are in the environment: $err"
+}
+
+not_installed() {
+    ! env -i PATH="$PATH" env/bin/python -c 'import paceline' 2>/dev/null
+}
+
 the_oldest_python_can_read_the_package() {
     try "$1" -c '
 import ast, glob, sys
@@ -118,5 +137,6 @@ else
     a_wheel_is_made_without_a_network "$oldest"
     an_environment_has_all_it_needs "$oldest"
     [ "$oldest" = "$newest" ] || an_environment_has_all_it_needs "$newest"
+    pip_installs_the_tree "$newest"
 fi
 done_testing
