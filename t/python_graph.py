@@ -235,6 +235,13 @@ def functions_of_numpy_are_those_of_the_graph():
             lambda: function(g.input("x")), TypeError))), "the graph")
     like("a layer without bias", str(in_graph(lambda g, _: raised(
         lambda: g.linear("no", g.input("x"), 1, bias=False), TypeError))), "python_graph.py:", "no_bias=True")
+    if sys.version_info >= (3, 10):
+        @pl.module
+        def without(g):
+            g.loss(g.mse(g.conv("c", g.input("x"), 8, bias=False), g.input("x")))
+        like("an argument that a function does not have", str(raised(
+            lambda: without.record({"x": ("float32", (3, 8))}), TypeError)), "python_graph.py:",
+            "conv has no argument bias: a layer without one has no_bias=True; it has name, x, channels, kernel")
 
 
 def ctc_is_the_sum_over_all_alignments():

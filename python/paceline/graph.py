@@ -9,7 +9,9 @@ import ctypes
 import functools
 import inspect
 import json
+import re
 import sys
+import traceback
 from base64 import b64encode
 from contextlib import contextmanager
 from pathlib import Path
@@ -296,6 +298,19 @@ def _place() -> str:
     return place_of(frame.f_code.co_filename, frame.f_lineno)
 
 
+def _unknown_argument(error: TypeError) -> Optional[TypeError]:
+    """The error of a call with an argument that a graph function does not have, with those that it has."""
+    found = re.search(r"(?:Functions|Graph)\.(\w+)\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    function = found and getattr(Graph, found[1], None)
+    if not found or not function or not error.__traceback__:
+        return None
+    line = traceback.extract_tb(error.__traceback__)[-1]
+    known = [name for name in inspect.signature(function).parameters if name not in ("self", "g")]
+    hint = ": a layer without one has no_bias=True" if found[2] == "bias" and "no_bias" in known else ""
+    return TypeError(f"{place_of(line.filename, line.lineno or 0)}: {found[1]} has no argument {found[2]}{hint}; it has "
+                     f"{', '.join(known)}").with_traceback(error.__traceback__)
+
+
 class _Array:
     """An array where a function takes a node."""
 
@@ -501,6 +516,11 @@ class Module:
                 if self.wants("classes") and options.get("classes") is None and "is missing" in str(error):
                     raise Error(error.code, f"{error}: classes is None, because {_why_no_classes(fields)}: write "
                                             f"{self.__name__}(classes=10) for ten") from None
+                raise
+            except TypeError as error:
+                clear = _unknown_argument(error)
+                if clear:
+                    raise clear from None
                 raise
             finally:
                 graph.close()
