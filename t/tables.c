@@ -9,7 +9,6 @@
 
 #include "dataset_rig.h"
 #include "files.h"
-#include "formats/date.h"
 #include "tap.h"
 
 /* Passengers of a ship, with the faults of real tables. */
@@ -286,17 +285,6 @@ static void dates_become_days_and_times_of_the_year(void)
     ok(x[0] == 19723 && x[3] == 19905, "days since 1970");
     ok(fabsf(x[1] - x[4]) < 0.1f && x[2] > 0.9f && x[5] < -0.9f, "winter and summer");
     rig_close(&rig);
-    double days = 0;
-    ok(pl_date("1970-01-02", PL_DATE_YMD, &days) && days == 1, "the second day");
-    ok(pl_date("31.12.1969", PL_DATE_DMY, &days) && days == -1, "the day first");
-    ok(pl_date("12/31/1999", PL_DATE_MDY, &days) && days == 10956, "the month first");
-    ok(pl_date("2000-02-29T12:00:00Z", PL_DATE_YMD, &days) && days == 11016.5, "a time");
-    ok(pl_date("2000-03-01 01:00+02:00", PL_DATE_YMD, &days) && days < 11017, "a zone");
-    const char *none[] = {
-        "",           "2001-02-29",       "2001-13-01",        "2001-1",  "1.2",
-        "2001-01/01", "2001-01-01 25:00", "2001-01-01 12:00x", "20010101"};
-    for (size_t k = 0; k < sizeof none / sizeof *none; k++)
-        ok(!pl_date(none[k], PL_DATE_YMD, &days), "no date: \"%s\"", none[k]);
 }
 
 static void whole_numbers_that_do_not_begin_at_0_are_named_classes(void)

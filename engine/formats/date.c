@@ -1,7 +1,11 @@
-/* date.c - dates and times of day as text */
+/* date.c - dates and times of day as text
+ *
+ * Three numbers are a date in an order that the caller names.  Other forms have one
+ * meaning in each order: their month is a name, or they have no day. */
 #include "formats/date.h"
 
 #include <string.h>
+#include <strings.h>
 
 /* Takes `least` to `most` digits; -> the text behind them, or NULL. */
 static const char *take_number(const char *p, int least, int most, int *number)
@@ -55,27 +59,110 @@ static bool take_time(const char *p, double *days)
     return true;
 }
 
-bool pl_date(const char *text, pl_date_order_t order, double *days)
+typedef struct date {
+    int year, month, day;
+} date_t;
+
+static bool is_valid(const date_t *date)
 {
-    static const char month_days[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    static const char days[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    const int year = date->year, month = date->month;
+    const bool is_leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    return year >= 1 && month >= 1 && month <= 12 && date->day >= 1
+           && date->day <= days[month - 1] && (month != 2 || date->day < 29 || is_leap);
+}
+
+/* ---- Forms ---- */
+
+/* Takes three numbers; -> the text behind them, or NULL. */
+static const char *take_numbers(const char *p, pl_date_order_t order, date_t *date)
+{
     int first, second, third;
     const bool year_first = order == PL_DATE_YMD;
-    const char *p = take_number(text, year_first ? 4 : 1, year_first ? 4 : 2, &first);
+    p = take_number(p, year_first ? 4 : 1, year_first ? 4 : 2, &first);
     const char separator = p ? *p : '\0';
     if (!separator || !strchr(order == PL_DATE_MDY ? "/" : "-/.", separator)
         || !(p = take_number(p + 1, 1, 2, &second)) || *p != separator
         || !(p = take_number(p + 1, year_first ? 1 : 4, year_first ? 2 : 4, &third)))
+        return NULL;
+    date->year = year_first ? first : third;
+    date->month = order == PL_DATE_MDY ? first : second;
+    date->day = year_first ? third : order == PL_DATE_MDY ? second : first;
+    return p;
+}
+
+/* Takes the English name of a month, or its first three letters; -> the text behind it,
+ * or NULL. */
+static const char *take_month(const char *p, int *month)
+{
+    static const char *const names[] = {"january",   "february", "march",    "april",
+                                        "may",       "june",     "july",     "august",
+                                        "september", "october",  "november", "december"};
+    size_t length = 0;
+    while ((p[length] | 32) >= 'a' && (p[length] | 32) <= 'z')
+        length++;
+    for (int k = 0; k < 12 && length >= 3; k++)
+        if ((*p | 32) == *names[k] && !strncasecmp(p, names[k], length)
+            && (length == 3 || length == strlen(names[k]))) {
+            *month = k + 1;
+            return p + length;
+        }
+    return NULL;
+}
+
+/* Takes what a form says: Y a year of four digits, M the name of a month, m a month of
+ * two digits, d a day, Qq a quarter, _ a blank, - or /; other characters stand for
+ * themselves.  -> the text behind it, or NULL. */
+static const char *take_form(const char *p, const char *form, date_t *date)
+{
+    *date = (date_t){.day = 1};
+    for (int number; *form && p; form++)
+        switch (*form) {
+        case 'Y': p = take_number(p, 4, 4, &date->year); break;
+        case 'M': p = take_month(p, &date->month); break;
+        case 'm': p = take_number(p, 2, 2, &date->month); break;
+        case 'd': p = take_number(p, 1, 2, &date->day); break;
+        case 'q':
+            p = take_number(p, 1, 1, &number);
+            date->month = p && number <= 4 ? 3 * number - 2 : 0;
+            break;
+        case 'Q': p = (*p | 32) == 'q' ? p + 1 : NULL; break;
+        case '_': p = *p && strchr(" -/", *p) ? p + 1 : NULL; break;
+        default: p = *p == *form ? p + 1 : NULL;
+        }
+    return p;
+}
+
+bool pl_date(const char *text, pl_date_order_t order, double *days)
+{
+    static const char *const forms[] = {"Y-m", "Y/m",   "YQq",   "Y_Qq",   "Qq_Y",
+                                        "M_Y", "d_M_Y", "M_d_Y", "M d, Y", "dMY",
+                                        "MY",  "Y_M_d", "Y_M"};
+    date_t date;
+    bool has_day = true;
+    const char *p = take_numbers(text, order, &date);
+    for (size_t k = 0; !p && k < sizeof forms / sizeof *forms; k++) {
+        p = take_form(text, forms[k], &date);
+        has_day = strchr(forms[k], 'd');
+        p = p && *p && !has_day ? NULL : p;                 /* a longer form may fit */
+    }
+    if (!p || !is_valid(&date))
         return false;
-    const int year = year_first ? first : third;
-    const int month = order == PL_DATE_MDY ? first : second;
-    const int day = year_first ? third : order == PL_DATE_MDY ? second : first;
-    const bool is_leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-    if (year < 1 || month < 1 || month > 12 || day < 1 || day > month_days[month - 1]
-        || (month == 2 && day == 29 && !is_leap))
-        return false;
-    double found = (double)days_of(year, month, day);
+    double found = (double)days_of(date.year, date.month, date.day);
     if (*p && !take_time(p, &found))
         return false;
     *days = found;
+    return true;
+}
+
+bool pl_date_part(const char *text, int *part)
+{
+    int found = 0;
+    const char *p = take_month(text, &found);
+    if (!p && (*text | 32) == 'q')
+        p = take_number(text + 1, 1, 1, &found);
+    if (!p || *p || found < 1 || ((*text | 32) == 'q' && found > 4))
+        return false;
+    *part = found;
     return true;
 }

@@ -69,7 +69,8 @@ void csv_kinds_decide(const csv_kinds_t *kinds, csv_recipe_t *recipe)
         recipe->order = dates[k] > dates[recipe->order] ? (pl_date_order_t)k
                                                         : recipe->order;
     /* 1/2/2024 has the month first, unless other dates of the column say otherwise. */
-    if (dates[PL_DATE_MDY] && dates[PL_DATE_MDY] == dates[recipe->order])
+    if (dates[PL_DATE_MDY] > dates[PL_DATE_YMD]
+        && dates[PL_DATE_MDY] == dates[recipe->order])
         recipe->order = PL_DATE_MDY;
     if (2 * numbers >= filled && few_words)
         recipe->kind = KIND_NUMBER;
