@@ -615,7 +615,8 @@ typedef struct pl_result {
                                     last started */
     const char *metrics;         /* JSON object: the newest value of each metric */
     const char *run_dir;         /* "" if there is none */
-    const char *text;            /* after a prompt; of files: {"files": [path, …]}; "" */
+    const char *text;            /* after a prompt; of files: {"files": [path, …]}; of a
+                                    series: {"times": [time, …]}, or "rows"; "" */
     int weight_count;
     const pl_result_tensor_t *weight;              /* after a fit: the module's tensors */
     int output_count;

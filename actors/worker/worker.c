@@ -375,13 +375,15 @@ static void best_read(void *self, const pl_answer_t *answer)
 
 /* ---- the loop runs ---- */
 
-/* {"files": [path, …]} with the file of each sample that was predicted  [NULL: the data
- * does not consist of files]. */
-static char *files_text(const char *data_info)
+/* {"files": [path, …]} with the file, the time or the row of each sample that was
+ * predicted  [NULL: samples have numbers alone]. */
+static char *names_text(const char *data_info)
 {
-    json_t *info = json_loads(data_info ? data_info : "{}", 0, NULL);
-    json_t *files = json_object_get(info, PL_DATA_FILES);
-    json_t *text = files ? json_pack("{s:O}", PL_DATA_FILES, files) : NULL;
+    static const char *const keys[] = {PL_DATA_FILES, PL_DATA_TIMES, PL_DATA_ROWS};
+    json_t *info = json_loads(data_info ? data_info : "{}", 0, NULL), *text = NULL;
+    for (size_t k = 0; k < sizeof keys / sizeof *keys && !text; k++)
+        if (json_object_get(info, keys[k]))
+            text = json_pack("{s:O}", keys[k], json_object_get(info, keys[k]));
     char *written = text ? pl_json_write(text, PL_JSON_COMPACT) : NULL;
     json_decref(text);
     json_decref(info);
@@ -417,7 +419,7 @@ static void worker_ran(void *self, const pl_answer_t *answer)
     bool restores = false;
     w->outcome = pl_object_ref(outcome);
     if (w->job->stage == PL_PREDICT && !w->job->prompt && !outcome->text)
-        outcome->text = files_text(w->data_info);
+        outcome->text = names_text(w->data_info);
     if (w->run_dir) {                             /* no other actor has the outcome yet */
         outcome->run_dir = pl_strdup(w->run_dir);
         if (!outcome->run_dir)

@@ -187,7 +187,10 @@ extern const pl_stage_names_t pl_stages[];
 enum { PL_RUN_KEY = 96 };
 const char *pl_run_key(const char *word, char key[PL_RUN_KEY]);
 
-/* The key of a data info to predict: a list with the file of each sample. */
+/* Keys of a data info to predict: a list with the file of each sample; of windows over
+ * rows the time, or else the number, of the first row that is predicted. */
 #define PL_DATA_FILES "files"
+#define PL_DATA_TIMES "times"
+#define PL_DATA_ROWS "rows"
 
 #endif

@@ -188,6 +188,26 @@ static const char *file_of(const json_t *files, int64_t sample)
     return json_string_value(json_array_get(files, (size_t)sample));
 }
 
+/* What tells samples apart beside their numbers: their files, or in a series the times
+ * or the rows that are predicted. */
+typedef struct sample_names {
+    const char *column;                                     /* "file"  [none] */
+    const json_t *list;                                     /* of each sample  [none] */
+} sample_names_t;
+
+static sample_names_t names_of(const json_t *text)
+{
+    static const char *const keys[][2] = {{"files", "file"},
+                                          {"times", "time"},
+                                          {"rows", "row"}};
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+        const json_t *list = json_object_get(text, keys[k][0]);
+        if (json_array_size(list))
+            return (sample_names_t){keys[k][1], list};
+    }
+    return (sample_names_t){0};
+}
+
 static bool is_on(float probability)
 {
     return probability > 0.5F;
@@ -342,11 +362,13 @@ static const pl_result_tensor_t *answer_of(const pl_result_t *result)
 /* {"sample": 0, "class": 9, "logits": […]}, with all outputs;
  * {…, "labels": [0, 2], "probabilities": […]} with labels. */
 static json_t *answer_json(const pl_result_t *result, int64_t sample,
-                           const json_t *data_info, const json_t *files)
+                           const json_t *data_info, sample_names_t samples)
 {
     const json_t *names = json_object_get(data_info, "class_names");
-    json_t *json = json_pack("{s:I, s:s*}", "sample", (json_int_t)sample, "file",
-                             file_of(files, sample));
+    json_t *json = json_pack("{s:I}", "sample", (json_int_t)sample);
+    if (samples.column)
+        json_object_set_new(json, samples.column,
+                            json_string(file_of(samples.list, sample)));
     scores_t first = scores_of(answer_of(result));
     if (first.classes > 1 && first.per_sample == 1) {
         const int64_t class = likeliest(first.data + sample * first.classes,
@@ -393,7 +415,7 @@ static void write_field(FILE *file, const char *text)
 /* A table with a header: the class of each sample and, where the scores are logits, its
  * probability by softmax; the probability of each label; or values. */
 static void write_table(FILE *file, const pl_result_tensor_t *output,
-                        const json_t *data_info, const json_t *files)
+                        const json_t *data_info, sample_names_t samples)
 {
     const scores_t s = scores_of(output);
     const bool has_logits = !strcmp(output->name, "logits") && s.classes > 1;
@@ -401,7 +423,7 @@ static void write_table(FILE *file, const pl_result_tensor_t *output,
                                        : json_object_get(data_info, "class_names");
     const char *what = s.are_labels ? "label" : s.classes > 1 ? "class" : "value";
     const float *score = s.data;
-    fputs(file_of(files, 0) ? "sample,file" : "sample", file);
+    fprintf(file, samples.column ? "sample,%s" : "sample", samples.column);
     for (int64_t k = 0; k < s.per_sample; k++) {
         char number[24] = "", column[40];
         if (s.per_sample > 1)
@@ -414,8 +436,8 @@ static void write_table(FILE *file, const pl_result_tensor_t *output,
     }
     for (int64_t sample = 0; sample < s.samples && !ferror(file); sample++) {
         fprintf(file, "\n%lld", (long long)sample);
-        if (file_of(files, sample))
-            write_field(file, file_of(files, sample));
+        if (file_of(samples.list, sample))
+            write_field(file, file_of(samples.list, sample));
         for (int64_t k = 0; k < s.per_sample; k++, score += s.classes) {
             const int64_t best = likeliest(score, s.classes);
             const char *name = s.classes > 1 ? class_name(names, best) : NULL;
@@ -437,11 +459,11 @@ static void write_table(FILE *file, const pl_result_tensor_t *output,
 
 /* An object of each sample: a line of `file`, or an event on standard output  [NULL]. */
 static void write_objects(FILE *file, const pl_result_t *result, const json_t *data_info,
-                          const json_t *files)
+                          sample_names_t samples)
 {
-    const int64_t samples = answer_of(result)->shape.dim[0];
-    for (int64_t k = 0; k < samples && !(file ? ferror(file) : cli_output_gone()); k++) {
-        json_t *answer = answer_json(result, k, data_info, files);
+    const int64_t count = answer_of(result)->shape.dim[0];
+    for (int64_t k = 0; k < count && !(file ? ferror(file) : cli_output_gone()); k++) {
+        json_t *answer = answer_json(result, k, data_info, samples);
         if (!file) {
             json_t *event = json_pack("{s:s}", "event", "prediction");
             json_object_update_new(event, answer);
@@ -492,17 +514,17 @@ static int write_answers(predict_command_t *predict, const pl_result_t *result,
         return write_array(arguments_of(predict)->output, output, err);
     output_begin(predict);
     json_t *text = json_loads(result->text, 0, NULL);
-    const json_t *files = json_object_get(text, "files");
+    const sample_names_t names = names_of(text);
     const cli_predict_t *arguments = arguments_of(predict);
     json_t *data_info = cli_weights_data_info(arguments->checkpoint);
     if (output_ends(arguments, ".csv"))
-        write_table(predict->output, output, data_info, files);
+        write_table(predict->output, output, data_info, names);
     else if (output_ends(arguments, ".jsonl") || output_ends(arguments, ".ndjson"))
-        write_objects(predict->output, result, data_info, files);
+        write_objects(predict->output, result, data_info, names);
     else if (predict->session.json && predict->output == stdout)
-        write_objects(NULL, result, data_info, files);
+        write_objects(NULL, result, data_info, names);
     else
-        write_lines(predict->output, output, data_info, files);
+        write_lines(predict->output, output, data_info, json_object_get(text, "files"));
     json_decref(data_info);
     json_decref(text);
     return PL_OK;

@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/run.h"
 
 _Static_assert(offsetof(csv_dataset_t, options) == 0, "they are read into its begin");
 
@@ -93,8 +94,8 @@ static const pl_option_t csv_options[] = {
             "columns that are known in advance, by name or number, such as holidays: a "
             "window has them up to the last row that is predicted"),
     PL_TEXT(csv_options_t, time, "\"\"", NULL,
-            "column of numbers or dates that must rise from row to row of a time series; "
-            "it is no feature"),
+            "column of numbers or dates that must rise from row to row of a time series, "
+            "or fall; or several, such as \"year,month\". It is no feature"),
     PL_BOOL(
         csv_options_t, overlap, "false",
         "windows of the validation part may begin in the training part, but what they "
@@ -236,6 +237,12 @@ char *csv_data_info(const csv_dataset_t *csv, pl_error_t *err)
         made = pl_data_info_add(&made, more[k].key, &text);
     }
     json_decref(recipes);
+    if (csv->options.window && csv->source.stage == PL_PREDICT) {
+        text = csv_time_names(csv);
+        made = pl_data_info_add(&made,
+                                csv->columns.time.columns ? PL_DATA_TIMES : PL_DATA_ROWS,
+                                &text);
+    }
     if (csv->learnt.class_share > 0) {
         text = pl_text("%.4f", csv->learnt.class_share);
         made = pl_data_info_add(&made, CLASS_SHARE, &text);

@@ -1,7 +1,7 @@
 /* csv_parts.h - the table that csv.c (the data set), csv_columns.c (the uses of columns),
  * csv_target.c (the target), csv_learn.c (what is learnt from the rows), csv_recipe.c
  * (how columns become numbers), csv_words.c (free texts), csv_windows.c (windows over
- * time series), csv_stream.c and csv_scan.c (tables that stay on the disk) share */
+ * time series), csv_time.c (their order), csv_stream.c and csv_scan.c (tables that stay on the disk) share */
 #ifndef PL_DATASETS_CSV_PARTS_H
 #define PL_DATASETS_CSV_PARTS_H
 
@@ -26,6 +26,9 @@
 
 /* Columns that windows predict. */
 #define CSV_TARGETS 16
+
+/* Columns of a time. */
+#define CSV_TIMES 6
 
 /* The words of the option "target", and the type that was found. */
 typedef enum csv_target {
@@ -150,6 +153,14 @@ typedef struct csv_source {
                                                                [found here] */
 } csv_source_t;
 
+/* The columns of the option "time". */
+typedef struct csv_time {
+    int columns;                                            /* 0: the option is "" */
+    int column[CSV_TIMES];                                  /* the first counts most */
+    bool is_date[CSV_TIMES];                                /* a number, or a date */
+    pl_date_order_t order[CSV_TIMES];
+} csv_time_t;
+
 /* Which column is what: csv_find_uses(), and csv_windows_begin() before it. */
 typedef struct csv_columns {
     csv_target_t wanted;                          /* the type that the run file says, or
@@ -165,6 +176,7 @@ typedef struct csv_columns {
     int other_columns;                            /* of all of them */
     int targets;                                  /* columns to predict, if several */
     int target_column[CSV_TARGETS];               /* of windows */
+    csv_time_t time;                              /* of windows */
     bool are_several;                             /* without windows: the field "y" has
                                                      several columns */
     json_t *places;                               /* name -> column, while it is opened */
@@ -361,6 +373,29 @@ void csv_fill_gaps(double *value, int64_t count);
 int64_t csv_windows_outputs(const csv_dataset_t *csv);
 void csv_windows_read(const csv_dataset_t *csv, const pl_read_request_t *request,
                       void *const field[]);
+
+/* ---- csv_time.c ---- */
+
+/* The order of the rows by their time, as most of it says. */
+enum {
+    CSV_TIME_NONE,                                          /* a cell has no time */
+    CSV_TIME_RISES,                                         /* from row to row */
+    CSV_TIME_FALLS,
+    CSV_TIME_REPEATS,                                       /* rises or falls, or stays */
+    CSV_TIME_MIXED
+};
+
+/* Finds the columns of a list, "year,month". */
+int csv_time_find(const csv_dataset_t *csv, const char *columns, csv_time_t *time,
+                  pl_error_t *err);
+int csv_time_order(const csv_dataset_t *csv, const csv_time_t *time);
+/* Finds the columns of "time", and brings the rows into their order if the newest is the
+ * first.  PL_EFORMAT names the first row that is in neither order. */
+int csv_time_sort(csv_dataset_t *csv, pl_error_t *err);
+/* The time of the first row that each window predicts, as it stands in the file; without
+ * "time", the number of the row, from 0.  "": the row is behind the file.  A JSON list,
+ * from pl_text(); NULL: no memory. */
+char *csv_time_names(const csv_dataset_t *csv);
 
 /* ---- csv_stream.c ---- */
 

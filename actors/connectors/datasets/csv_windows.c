@@ -80,39 +80,10 @@ int csv_windows_begin(csv_dataset_t *csv, pl_error_t *err)
                        "\"covariates\" it must not be",
                        csv->options.path, (long long)csv->options.horizon,
                        (long long)csv->options.window);
-    const int code = csv->columns.wanted == TARGET_NONE ? PL_OK : targets_find(csv, err);
+    int code = csv->columns.wanted == TARGET_NONE ? PL_OK : targets_find(csv, err);
     csv->columns.wanted = TARGET_NONE;                   /* all columns may be features */
-    return code;
-}
-
-/* Rows are in the order of time, so the numbers or dates of the column rise. */
-static int time_check(const csv_dataset_t *csv, pl_error_t *err)
-{
-    csv_recipe_t recipe;
-    char place[PL_PLACE_TEXT], text[80];
-    double last = -INFINITY, time;
-    const int column = csv_column(&csv->table, csv->options.time,
-                                  strlen(csv->options.time));
-    if (column < 0)
-        return pl_fail(err, PL_EINVAL, "%s: \"time\": there is no column \"%.40s\"",
-                       csv->options.path, csv->options.time);
-    const int code = csv_find_kind(csv, column, &recipe, err);
-    for (int64_t row = 0; row < csv->rows && !code; row++) {
-        const char *cell = pl_table_cell(&csv->table, row, column);
-        const bool is_time = recipe.kind == KIND_DATE
-                                 ? pl_date(cell, recipe.order, &time)
-                                 : pl_table_number(&csv->table, row, column, &time);
-        pl_table_place(&csv->table, row, column, place);
-        if (!is_time || time <= last)
-            return pl_fail(err, PL_EFORMAT,
-                           "%s:%s: field %s: \"%.32s\" is %s: windows need rows in the "
-                           "order of \"time\"",
-                           csv->options.path, place,
-                           csv_column_text(&csv->table, column, text), cell,
-                           is_time ? "not later than the row above"
-                                   : "neither a number nor a date like the others");
-        last = time;
-    }
+    if (!code && *csv->options.time)
+        code = csv_time_sort(csv, err);
     return code;
 }
 
@@ -189,8 +160,13 @@ int csv_windows_split(csv_dataset_t *csv, const pl_data_request_t *request,
                                ? 0
                                : (to - csv->samples.first - span) / csv->options.stride
                                      + 1;
-    if (*csv->options.time && time_check(csv, err) != PL_OK)
-        return err->code;
+    if (!csv->samples.windows && csv->source.stage > PL_VALIDATE)
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: the file has %lld row%s, but at least %lld are needed: put "
+                       "the last %lld rows of the older file, the \"window\", in front "
+                       "of the new ones",
+                       csv->options.path, (long long)csv->rows, pl_plural(csv->rows),
+                       (long long)span, (long long)csv->options.window);
     if (!csv->samples.windows)
         return pl_fail(err, PL_EFORMAT,
                        "%s: the %s part has %lld rows, too few for \"window\" %lld and "
