@@ -40,6 +40,8 @@ static void windows_predict_the_rows_behind_them(void)
        "three rows of two columns, and two rows to predict");
     is_int((int)rig.info.samples, 11, "windows end before row 15");
     ok(rig.info.ordered, "the data set itself makes the split");
+    like(rig.info.data_info, "\"repeated_mae\": 1.5[,}]",
+         "rows 18 and 19, if both repeat row 17: %s", rig.info.data_info);
     rig_read(&rig, INDEX(0, 10));
     const float *x = rig.field[0], *y = rig.field[1];
     ok(x[0] == 0 && x[1] == 0 && x[4] == 2 && x[5] == 200 && y[0] == 3 && y[1] == 4,

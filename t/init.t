@@ -447,6 +447,10 @@ a_poor_result_has_its_reason() {
     try "$paceline" fit values.csv --set trainer.max_epochs=3
     like "$err" 'val_r2 is .*: the predictions are (no|hardly) better than the mean of the targets' "values by chance"
     like "$err" 'the run had 9 steps: train longer' "after few steps"
+    try "$paceline" fit values.json --set trainer.max_epochs=50 \
+        --set 'callbacks=[{"name":"early_stopping","monitor":"val_loss","patience":1}]'
+    like "$out" 'stopped after' "a run that stops early"
+    is "$(grep -c 'train longer' <<<"$err")" 0 "is not to be longer: $err"
     put_passengers
     rm -f passengers.json
     try "$paceline" fit passengers.csv --set trainer.max_epochs=10

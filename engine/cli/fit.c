@@ -72,14 +72,16 @@ static void show_best(const pl_result_t *result)
 }
 
 /* Why a result is poor: it is no better than an answer that is always the same, and the
- * run was short, or had few samples, or learnt them by heart. */
+ * run was short, or had few samples, or learnt them by heart.  A longer run is no help
+ * where a callback has stopped it. */
 static void show_doubts(const cli_session_t *session, const pl_result_t *result)
 {
     enum { FEW_STEPS = 100, FEW_SAMPLES = 200 };
-    double r2, accuracy, train, val;
+    double r2, accuracy, mae, train, val;
     char number[24], other[24];
     json_t *data_info = cli_weights_data_info(result->run_dir);
-    const double share = json_number_value(json_object_get(data_info, "class_share"));
+    const double share = json_number_value(json_object_get(data_info, "class_share")),
+                 repeated = json_number_value(json_object_get(data_info, "repeated_mae"));
     bool poor = false;
     json_decref(data_info);
     if (pl_result_metric(result, "val_r2", &r2) && r2 < 0.05) {
@@ -94,6 +96,10 @@ static void show_doubts(const cli_session_t *session, const pl_result_t *result)
                  "predictions are hardly better than that class alone",
                  cli_number(accuracy, 4, number), cli_number(share, 4, other));
     }
+    if (pl_result_metric(result, "val_mae", &mae) && repeated > 0 && mae >= repeated)
+        cli_note("val_mae is %s, but a forecast that repeats the last value has %s: this "
+                 "one is no better",
+                 cli_number(mae, 4, number), cli_number(repeated, 4, other));
     if (!poor)
         return;
     char *size = pl_options_get(session->options, "data.batch_size");
@@ -103,7 +109,8 @@ static void show_doubts(const cli_session_t *session, const pl_result_t *result)
     pl_text_free(size);
     const bool compares = pl_result_metric(result, "train_loss", &train)
                           && pl_result_metric(result, "val_loss", &val);
-    if (result->global_step < FEW_STEPS)
+    const bool stopped = !strcmp(result->status, "stopped");
+    if (result->global_step < FEW_STEPS && !stopped)
         cli_note("the run had %llu step%s: train longer, with more trainer.max_epochs",
                  (unsigned long long)result->global_step,
                  cli_plural(result->global_step));

@@ -247,6 +247,10 @@ char *csv_data_info(const csv_dataset_t *csv, pl_error_t *err)
         text = pl_text("%.4f", csv->learnt.class_share);
         made = pl_data_info_add(&made, CLASS_SHARE, &text);
     }
+    if (csv->learnt.repeated_mae > 0) {
+        text = pl_text("%.9g", csv->learnt.repeated_mae);
+        made = pl_data_info_add(&made, REPEATED_MAE, &text);
+    }
     if (csv->learnt.indexes) {
         text = pl_text("%lld", (long long)csv->learnt.index_values);
         made = pl_data_info_add(&made, CATEGORY_VALUES, &text);

@@ -18,6 +18,9 @@
 #define CLASS_NAMES "class_names"
 /* The share of the most frequent class among the rows: what a constant answer reaches. */
 #define CLASS_SHARE "class_share"
+/* Of windows: the mean absolute error in the rows for validation if each forecast repeats
+ * the last value. */
+#define REPEATED_MAE "repeated_mae"
 /* The number of different values of the field "c". */
 #define CATEGORY_VALUES "category_values"
 
@@ -190,6 +193,7 @@ typedef struct csv_learnt {
                                                     [0: values] */
     int64_t classes;                             /* 0: no classes */
     double class_share;                          /* of the largest class */
+    double repeated_mae;                         /* 0: unknown */
     json_t *class_names;                         /* list  [numbers from 0] */
     pl_moments_t scales[CSV_TARGETS];            /* of each target; factor 0: no values */
     csv_recipe_t *recipe;                        /* [sources] */

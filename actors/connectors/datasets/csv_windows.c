@@ -145,6 +145,22 @@ static int targets_read(csv_dataset_t *csv, pl_error_t *err)
     return code;
 }
 
+/* The error of forecasts that repeat the last value, in the rows behind those to train
+ * on: what a forecast has to be better than. */
+static double repeated_mae(const csv_dataset_t *csv, int64_t to)
+{
+    const csv_options_t *o = &csv->options;
+    const int64_t width = csv->columns.targets, first = !o->overlap      ? to + o->window
+                                                        : to > o->window ? to
+                                                                         : o->window;
+    const double *y = csv->samples.y;
+    double sum = 0, count = 0;
+    for (int64_t row = first; row + o->horizon <= csv->rows; row += o->stride)
+        for (int64_t k = 0; k < o->horizon * width; k++, count++)
+            sum += fabs(y[row * width + k] - y[(row - 1) * width + k % width]);
+    return count > 0 ? sum / count : 0;
+}
+
 int csv_windows_split(csv_dataset_t *csv, const pl_data_request_t *request,
                       pl_data_split_t *split, pl_error_t *err)
 {
@@ -178,6 +194,8 @@ int csv_windows_split(csv_dataset_t *csv, const pl_data_request_t *request,
     if (csv->source.stage != PL_PREDICT && targets_read(csv, err) != PL_OK)
         return err->code;
     csv->learnt.kind = csv->source.stage == PL_PREDICT ? TARGET_NONE : TARGET_VALUE;
+    if (csv->source.stage == PL_TRAIN)
+        csv->learnt.repeated_mae = repeated_mae(csv, to);
     *split = (pl_data_split_t){.total = csv->rows, .held_count = csv->rows - to};
     split->held = pl_alloc_array((size_t)split->held_count + 1, sizeof *split->held);
     for (int64_t k = 0; split->held && k < split->held_count; k++)
