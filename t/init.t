@@ -412,33 +412,6 @@ texts_of_few_words_are_used_where_there_is_nothing_else() {
     like "$(metric val_acc)" '^(1|0\.9)' "are learnt from: $(metric val_acc)"
 }
 
-# Two waves of 400 days, around 500 and 20.
-put_series() {
-    awk 'BEGIN { print "day,tide,wind"; for (k = 0; k < 400; k++)
-        printf "%d,%.4f,%.4f\n", 1000 + k, 500 + 100 * sin(k / 3), 20 + 5 * cos(k / 4) }' >tides.csv
-}
-
-a_time_series_gets_windows() {
-    put_series
-    try "$paceline" init tides.csv --target tide
-    is "$status" 0 "init succeeds: $err"
-    like "$out" '"day" rises from row to row, and the other columns are numbers: this is a time series' "a series is recognised"
-    like "$(<tides.json)" '"window": 33' "so says the run file"
-    try "$paceline" fit tides.json --set trainer.max_epochs=30
-    is "$status" 0 "fit succeeds: $err"
-    ok "the waves are learnt" at_least "$(metric val_r2)" 0.95
-    like "$out" 'the weights and metrics are those of step' "of the best epoch"
-    try "$paceline" predict tides.json --checkpoint runs/latest
-    is "$(lines "$out")" 368 "each window has a prediction, also the one at the end"
-    ok "in the unit of the data: $(tail -n 1 <<<"$out")" at_least "$(tail -n 1 <<<"$out")" 380
-    try "$paceline" fit tides.json --set 'data.fields={"y": "tide,wind"}' --set data.horizon=2 --set trainer.max_epochs=30
-    ok "several columns and rows are learnt, too" at_least "$(metric val_r2)" 0.95
-    try "$paceline" predict tides.json --set 'data.fields={"y": "tide,wind"}' --set data.horizon=2 --checkpoint runs/latest
-    ok "each in its unit: $(tail -n 1 <<<"$out")" test "$(tail -n 1 <<<"$out" | awk '{
-        print (NF == 4 && $1 > 350 && $1 < 650 && $2 > 10 && $2 < 30 && $3 > 350 && $4 < 30) }')" = 1
-    refused 2 'the order of the samples matters, so they have no folds' fit tides.json --set data.folds=3 --set data.fold=0
-}
-
 a_poor_result_has_its_reason() {
     awk 'BEGIN { srand(4); print "a,b,y"; for (k = 0; k < 600; k++) print rand() "," rand() "," (rand() < 0.2 ? "rare" : "usual") }' >noise.csv
     try "$paceline" fit noise.csv
@@ -580,7 +553,6 @@ run what_predict_does_not_use_is_named trains
 run a_poor_result_has_its_reason trains
 run texts_without_a_header_are_rows
 run a_table_gets_a_run_file_with_reasons
-run a_time_series_gets_windows trains
 run fit_learns_from_a_table_alone trains
 run values_are_predicted_in_their_unit trains
 run arrays_of_numpy_get_a_run_file trains

@@ -51,7 +51,7 @@ const char *propose_name(const proposal_t *p, int column, char text[static 24])
 /* ---- A table ---- */
 
 /* The number of rows sets the size of batches and epochs. */
-void propose_training(proposal_t *p, int64_t samples, bool stops)
+void propose_training(proposal_t *p, int64_t samples, double lr)
 {
     const bool splits = samples >= SPLIT_MIN;
     const int64_t train = splits ? samples * 4 / 5 : samples;
@@ -66,7 +66,7 @@ void propose_training(proposal_t *p, int64_t samples, bool stops)
         propose_set(p, "data.val_split", json_real(0.2));
     propose_set(p, "data.batch_size", json_integer(batch));
     propose_set(p, "optimizer",
-                json_pack("{s:s, s:f, s:f}", "name", "adamw", "lr", 0.002, "weight_decay",
+                json_pack("{s:s, s:f, s:f}", "name", "adamw", "lr", lr, "weight_decay",
                           0.01));
     propose_set(p, "scheduler", json_pack("{s:s}", "name", "cosine"));
     propose_set(p, "trainer.max_epochs", json_integer(epochs));
@@ -77,9 +77,9 @@ void propose_training(proposal_t *p, int64_t samples, bool stops)
         propose_reason(p, "data.batch_size",
                        "%lld rows are too few to keep some for validation.",
                        (long long)samples);
-    propose_reason(p, "trainer.max_epochs", "%lld step%s of %d rows are an epoch.",
-                   (long long)steps, pl_plural(steps), batch);
-    if (!stops || !splits)
+    propose_reason(p, "trainer.max_epochs", "%lld step%s of %d rows %s an epoch.",
+                   (long long)steps, pl_plural(steps), batch, steps == 1 ? "is" : "are");
+    if (!splits)
         return;
     const int patience = epochs > 20 ? 20 : 5;
     propose_set(p, "callbacks",
@@ -224,9 +224,8 @@ int propose_table(proposal_t *p, const char *path, const char *target, pl_error_
         return code;
     const table_column_t *y = &p->column[p->target];
     const bool classes = y->kind == KIND_CATEGORY || (y->whole && y->distinct <= 10);
-    const int time = classes ? -1 : propose_find_time(p);
-    if (time >= 0) {
-        propose_series(p, time);
+    if (propose_find_series(p, classes)) {
+        propose_series(p);
         return PL_OK;
     }
     code = propose_find_unused(p, classes, err);
@@ -240,7 +239,7 @@ int propose_table(proposal_t *p, const char *path, const char *target, pl_error_
                 json_pack("{s:s, s:[i,i], s:f}", "name", "mlp", "hidden",
                           table->rows < 1000 ? 64 : 128, table->rows < 1000 ? 32 : 64,
                           "dropout", table->rows < 20000 ? 0.1 : 0.0));
-    propose_training(p, y->filled, true);
+    propose_training(p, y->filled, PROPOSE_LR);
     return PL_OK;
 }
 
@@ -336,7 +335,7 @@ static int propose_arrays(proposal_t *p, const char *path, const char *part,
                     json_pack("{s:s, s:[i,i], s:s}", "name", "mlp", "hidden",
                               samples < 1000 ? 64 : 128, samples < 1000 ? 32 : 64, "norm",
                               "layer"));
-        propose_training(p, samples, true);
+        propose_training(p, samples, PROPOSE_LR);
     }
     pl_array_release(&x);
     pl_array_release(&y);

@@ -299,6 +299,15 @@ static bool has_texts_alone(const proposal_t *p)
     return alone;
 }
 
+bool propose_is_id(const char *name)
+{
+    const char *dash = strrchr(name, '_');
+    const size_t length = strlen(name);
+    return !strcasecmp(name, "id") || !strcasecmp(name, "index")
+           || (dash && !strcasecmp(dash, "_id"))
+           || (length > 2 && !strcmp(name + length - 2, "Id"));
+}
+
 int propose_find_unused(proposal_t *p, bool classes, pl_error_t *err)
 {
     const pl_table_t *table = &p->csv.table;
@@ -307,13 +316,11 @@ int propose_find_unused(proposal_t *p, bool classes, pl_error_t *err)
     int features = 0;
     for (int k = 0; k < table->columns; k++) {
         table_column_t *c = &p->column[k];
-        const char *name = propose_name(p, k, text), *dash = strrchr(name, '_');
+        const char *name = propose_name(p, k, text);
         const size_t length = strlen(name);
         const bool is_id = c->kind == KIND_NUMBER && c->whole && c->distinct > 20
                            && (c->distinct == c->filled || c->distinct == DISTINCT_MAX)
-                           && (!strcasecmp(name, "id") || !strcasecmp(name, "index")
-                               || (dash && !strcasecmp(dash, "_id"))
-                               || (length > 2 && !strcmp(name + length - 2, "Id")));
+                           && propose_is_id(name);
         if (k == p->target)
             continue;
         const char *why = c->unused            ? "has cells that are no numbers"
@@ -335,11 +342,13 @@ int propose_find_unused(proposal_t *p, bool classes, pl_error_t *err)
         if (!is_known)
             propose_reason(p, "data.ignore", "\"%.100s\" is left out: it %s.", name, why);
     }
+    const bool may_be_series = !classes && table->rows < PROPOSE_SERIES_ROWS;
     if (!features)
         return pl_fail(err, PL_EFORMAT,
                        "%s: no column is left from which \"%.100s\" could be predicted: "
-                       "%s; --target NAME chooses another target",
-                       p->csv.options.path, propose_name(p, p->target, text), why_first);
+                       "%s%s; --target NAME chooses another target",
+                       p->csv.options.path, propose_name(p, p->target, text), why_first,
+                       may_be_series ? ", and a time series has at least 40 rows" : "");
     if (*list)
         propose_set(p, "data.ignore", json_string(list));
     return PL_OK;

@@ -31,6 +31,7 @@ typedef struct proposal {
                                                  keys */
     char *missing;                            /* "missing_values" with them  [as usual] */
     int target;
+    char time[200];                           /* of a series: its columns of time  [""] */
 } proposal_t;
 
 static inline bool ends_with(const char *path, const char *end)
@@ -46,8 +47,11 @@ void propose_reason(proposal_t *p, const char *key, const char *format, ...);
 void propose_set(proposal_t *p, const char *path, json_t *value);
 /* The name of a column for the run file, or its number. */
 const char *propose_name(const proposal_t *p, int column, char text[static 24]);
-/* Batches, epochs, optimizer, and with `stops` the callbacks. */
-void propose_training(proposal_t *p, int64_t samples, bool stops);
+/* The learning rate of most runs. */
+#define PROPOSE_LR 0.002
+
+/* Batches, epochs, optimizer and callbacks. */
+void propose_training(proposal_t *p, int64_t samples, double lr);
 /* A run for a table, a file or a folder; target: the name of its column  [found]. */
 int propose_table(proposal_t *p, const char *path, const char *target, pl_error_t *err);
 
@@ -56,15 +60,20 @@ int propose_columns(proposal_t *p, pl_error_t *err);
 /* Finds the target: the column that the caller names [NULL], one with a usual name, or
  * the last that can be one. */
 int propose_find_target(proposal_t *p, const char *wanted, pl_error_t *err);
+/* A name for numbers of the rows. */
+bool propose_is_id(const char *name);
 /* Finds columns that are of no use as features, and lists them.  PL_EFORMAT: none is
  * left. */
 int propose_find_unused(proposal_t *p, bool classes, pl_error_t *err);
 
-/* The column of time, if the table is a time series of a few columns of numbers; -1: it
- * is none. */
-int propose_find_time(const proposal_t *p);
+/* The fewest rows of a series. */
+#define PROPOSE_SERIES_ROWS 40
+
+/* Whether the table is a time series: a few columns of numbers in the order of a time, or
+ * one column of numbers alone.  Gives the reason, also why a time is none. */
+bool propose_find_series(proposal_t *p, bool classes);
 /* Windows over the series, to predict the target. */
-void propose_series(proposal_t *p, int time);
+void propose_series(proposal_t *p);
 
 /* ---- propose_folder.c ---- */
 

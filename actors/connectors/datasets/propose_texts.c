@@ -125,5 +125,5 @@ void propose_text_classes(proposal_t *p, const class_folder_t *folder)
                 json_pack("{s:s, s:[i,i], s:f}", "name", "mlp", "hidden",
                           count < 1000 ? 64 : 128, count < 1000 ? 32 : 64, "dropout",
                           count < 20000 ? 0.1 : 0.0));
-    propose_training(p, count, true);
+    propose_training(p, count, PROPOSE_LR);
 }
