@@ -526,6 +526,17 @@ tables_of_few_rows_are_proposed_without_validation() {
     refused 2 'pair has 2 pictures, too few to learn from' init pair
 }
 
+epochs_follow_from_the_number_of_rows() {
+    awk 'BEGIN { print "a,b,y"; for (k = 0; k < 16000; k++) print k * 7 % 13 "," k % 5 "," k * k % 1009 / 8 }' >many.csv
+    try "$paceline" init many.csv
+    like "$out" '100 steps of 128 rows are an epoch' "an epoch has steps"
+    like "$(<many.json)" '"max_epochs": 80' "and a run 8000 of them"
+    head -n 11 many.csv >ten.csv
+    try "$paceline" init ten.csv
+    like "$out" '1 step of 8 rows is an epoch' "or one"
+    like "$(<ten.json)" '"max_epochs": 100' "in at most 100 epochs"
+}
+
 a_table_without_features_is_refused_with_the_reason() {
     printf '%s\n' y 0 1 0 1 0 1 >alone.csv
     refused 2 'alone.csv: no column is left from which "y" could be predicted: there is no other column' init alone.csv
@@ -545,6 +556,7 @@ texts_that_are_not_utf_8_are_refused_with_the_way_to_convert() {
 run cells_that_are_no_numbers_count_as_missing trains
 run numbers_have_groups_of_three_digits trains
 run tables_of_few_rows_are_proposed_without_validation trains
+run epochs_follow_from_the_number_of_rows
 run a_table_without_features_is_refused_with_the_reason
 run texts_that_are_not_utf_8_are_refused_with_the_way_to_convert
 run names_that_are_years_are_names
