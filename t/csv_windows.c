@@ -240,6 +240,15 @@ static void predictions_have_the_time_of_the_row_they_predict(void)
         "a file that is shorter than the window");
 }
 
+static void memory_may_run_out(void)
+{
+    char value[300];
+    snprintf(value, sizeof value, "%s\", \"window\": 2, \"time\": \"year,month",
+             file_put_text("m.csv",
+                           "year,month,v\n2002,Jan,4\n2001,Dec,3\n2001,Nov,2\n"));
+    opens_without_memory(&pl_csv_dataset, "path", value);
+}
+
 int main(void)
 {
     run(windows_predict_the_rows_behind_them);
@@ -250,5 +259,6 @@ int main(void)
     run(a_time_may_stand_in_several_columns);
     run(the_newest_row_may_be_the_first);
     run(predictions_have_the_time_of_the_row_they_predict);
+    run(memory_may_run_out);
     return tap_done();
 }

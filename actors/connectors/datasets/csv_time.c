@@ -137,8 +137,9 @@ int csv_time_sort(csv_dataset_t *csv, pl_error_t *err)
     csv_time_t *time = &csv->columns.time;
     double first[CSV_TIMES], last[CSV_TIMES];
     const int64_t rows = csv->table.rows;
-    if (csv_time_find(csv, csv->options.time, time, err) != PL_OK)
-        return err->code;
+    const int code = csv_time_find(csv, csv->options.time, time, err);
+    if (code)
+        return code;
     const int order = csv_time_order(csv, time);
     if (order == CSV_TIME_FALLS && rows > 1) {
         csv_log(csv, PL_LOG_INFO,
