@@ -58,11 +58,12 @@ dates_of_many_forms_are_times() {
 }
 
 a_year_and_a_quarter_are_a_time_together() {
-    awk 'BEGIN { print "yr,Quarter,rate,note"; for (k = 0; k < 60; k++)
-        printf "%d,%d,%.4f,same\n", 1990 + int(k / 4), k % 4 + 1, 5 + sin(k / 3) }' >rates.csv
+    awk 'BEGIN { print "nr,yr,Quarter,rate,note"; for (k = 0; k < 60; k++)
+        printf "%d,%d,%d,%.4f,same\n", k + 1, 1990 + int(k / 4), k % 4 + 1, 5 + sin(k / 3) }' >rates.csv
     try "$paceline" init rates.csv
-    like "$out" '"yr,Quarter" rises from row to row' "neither rises alone"
+    like "$out" '"yr,Quarter" rises from row to row' "which rise together alone"
     like "$(<rates.json)" '"time": "yr,Quarter"' "so says the run file"
+    like "$out" '"nr" is left out: it numbers the rows' "so is not a column that counts"
     like "$out" '"note" is left out: it has one value' "a column of one text is no obstacle"
     try "$paceline" fit rates.json --set trainer.max_epochs=2
     is "$status" 0 "its run trains: $err"
@@ -70,7 +71,8 @@ a_year_and_a_quarter_are_a_time_together() {
     is "$(head -n 1 forecast.csv)" 'sample,time,value' "predictions have a time"
     like "$(sed -n 2p forecast.csv)" '^0,1991 2,' "of the first row behind five, as it stands in the file"
     like "$(tail -n 1 forecast.csv)" '^55,,' "behind the file there is none"
-    sed 's/,1,/,Jan,/; s/,2,/,Feb,/; s/,3,/,May,/; s/,4,/,December,/; s/Quarter/month/' rates.csv >named.csv
+    sed -E 's/(,....),1,/\1,Jan,/; s/(,....),2,/\1,Feb,/; s/(,....),3,/\1,May,/
+        s/(,....),4,/\1,December,/; s/Quarter/month/' rates.csv >named.csv
     try "$paceline" init named.csv
     like "$out" '"yr,month" rises from row to row' "months may have names"
 }

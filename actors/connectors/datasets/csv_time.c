@@ -142,8 +142,9 @@ int csv_time_sort(csv_dataset_t *csv, pl_error_t *err)
         return code;
     const int order = csv_time_order(csv, time);
     if (order == CSV_TIME_FALLS && rows > 1) {
-        csv_log(csv, PL_LOG_INFO,
-                "the newest row is the first: rows are read from the last one up");
+        if (csv->source.stage != PL_VALIDATE)               /* training has said it */
+            csv_log(csv, PL_LOG_INFO,
+                    "the newest row is the first: rows are read from the last one up");
         rows_reverse(&csv->table);
         return PL_OK;
     }

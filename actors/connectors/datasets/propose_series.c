@@ -21,17 +21,29 @@
 
 /* ---- The time ---- */
 
+static const char *const time_words[] = {"year", "date", "time",    "month", "day",
+                                         "week", "hour", "quarter", "period"};
+enum { TIME_WORDS = sizeof time_words / sizeof *time_words };
+
 /* A number of each row rises by steps, too; its name or its first number tells a time. */
 static bool tells_time(const char *name, const table_column_t *c)
 {
-    static const char *const words[] = {"year", "date", "time",    "month", "day",
-                                        "week", "hour", "quarter", "period"};
     bool says = c->kind == KIND_DATE
                 || (c->kind == KIND_NUMBER && c->steps && c->first != 0 && c->first != 1
                     && !propose_is_id(name));
-    for (size_t k = 0; k < sizeof words / sizeof *words; k++)
-        says = says || (c->kind == KIND_NUMBER && strcasestr(name, words[k]));
+    for (int k = 0; k < TIME_WORDS; k++)
+        says = says || (c->kind == KIND_NUMBER && strcasestr(name, time_words[k]));
     return says;
+}
+
+/* A column that has a time although the rows are not in a strict order: years of age are
+ * sorted often. */
+static bool looks_like_time(const char *name, const table_column_t *c, int order)
+{
+    bool looks = c->kind == KIND_DATE;
+    for (int k = 0; k < TIME_WORDS; k++)
+        looks = looks || (order == CSV_TIME_REPEATS && !strcasecmp(name, time_words[k]));
+    return looks && c->distinct > 2;
 }
 
 /* The order of the rows by columns; CSV_TIME_NONE: they are no times. */
@@ -98,9 +110,7 @@ static int find_order(const proposal_t *p, char *columns, size_t size)
             snprintf(columns, size, "%s", name);
             return order;
         }
-        /* "age in days" is a number like others, unless it is in order. */
-        if (!*like && (order == CSV_TIME_REPEATS || p->column[k].kind == KIND_DATE)
-            && p->column[k].distinct > 2) {
+        if (!*like && looks_like_time(name, &p->column[k], order)) {
             snprintf(like, sizeof like, "%s", name);
             order_like = order;
         }
@@ -111,11 +121,12 @@ static int find_order(const proposal_t *p, char *columns, size_t size)
     return order_like;
 }
 
-/* A column that is neither the time nor of one value. */
+/* A column that is neither the time nor of one value, nor numbers the rows. */
 static bool is_value(const proposal_t *p, int column)
 {
     const table_column_t *c = &p->column[column];
-    return !is_listed(p, p->time, column) && c->distinct > 1 && !c->unused;
+    return !is_listed(p, p->time, column) && c->distinct > 1 && !c->unused
+           && (!c->counts || column == p->target);
 }
 
 /* Why the rows are no series, although they have a time  [NULL: they are one]. */
@@ -129,14 +140,14 @@ static const char *find_obstacle(const proposal_t *p, bool classes, int order,
         if (is_value(p, k) && p->column[k].kind != KIND_NUMBER && odd < 0)
             odd = k;
     }
+    if (classes)
+        return "the target has classes, and a series has numbers: rows are shuffled";
     if (order == CSV_TIME_REPEATS)
         return "its times repeat: rows are shuffled; for a series, keep one row of each "
                "time";
     if (order != CSV_TIME_RISES && order != CSV_TIME_FALLS)
         return "the rows are not in its order: they are shuffled; for a series, sort the "
                "file by it";
-    if (classes)
-        return "the target has classes, and a series has numbers: rows are shuffled";
     if (table->rows < PROPOSE_SERIES_ROWS)
         snprintf(
             text, 200,
@@ -226,8 +237,8 @@ static int propose_features(proposal_t *p, int64_t window, int *place)
             continue;
         strcat(strcat(list, *list ? "," : ""), name);
         if (!p->column[k].unused)
-            propose_reason(p, "data.ignore", "\"%.100s\" is left out: it has one value.",
-                           name);
+            propose_reason(p, "data.ignore", "\"%.100s\" is left out: it %s.", name,
+                           p->column[k].counts ? "numbers the rows" : "has one value");
     }
     if (*list)
         propose_set(p, "data.ignore", json_string(list));
