@@ -1,7 +1,8 @@
 /* csv_parts.h - the table that csv.c (the data set), csv_columns.c (the uses of columns),
  * csv_target.c (the target), csv_learn.c (what is learnt from the rows), csv_recipe.c
  * (how columns become numbers), csv_words.c (free texts), csv_windows.c (windows over
- * time series), csv_time.c (their order), csv_stream.c and csv_scan.c (tables that stay on the disk) share */
+ * time series), csv_time.c (their order), csv_stream.c and csv_scan.c (tables that stay
+ * on the disk) share */
 #ifndef PL_DATASETS_CSV_PARTS_H
 #define PL_DATASETS_CSV_PARTS_H
 
