@@ -19,6 +19,9 @@
 
 #define STEPS 8000
 
+/* A larger table stays on the disk, and its beginning shows what it is like. */
+enum { LARGE = 512 << 20, LOOKED_AT = 8 << 20 };
+
 /* Of fewer samples none are kept for validation. */
 #define SPLIT_MIN 10
 
@@ -54,16 +57,18 @@ const char *propose_name(const proposal_t *p, int column, char text[static 24])
 void propose_training(proposal_t *p, int64_t samples, double lr)
 {
     const bool splits = samples >= SPLIT_MIN;
-    const int64_t train = splits ? samples * 4 / 5 : samples;
+    const double share = !splits ? 0 : p->larger > 0 ? 0.02 : 0.2;
+    const int64_t train = samples - (int64_t)((double)samples * share);
     const int batch = train < 32      ? (int)train
                       : train < 2000  ? 32
                       : train < 20000 ? 128
                                       : 512;
     const int64_t steps = (train + batch - 1) / batch;
     int64_t epochs = STEPS / (steps ? steps : 1);
-    epochs = epochs > 100 ? 100 : epochs < 5 ? 5 : epochs;
+    const int64_t least = p->larger > 0 ? 1 : 5;
+    epochs = epochs > 100 ? 100 : epochs < least ? least : epochs;
     if (splits)
-        propose_set(p, "data.val_split", json_real(0.2));
+        propose_set(p, "data.val_split", json_real(share));
     propose_set(p, "data.batch_size", json_integer(batch));
     propose_set(p, "optimizer",
                 json_pack("{s:s, s:f, s:f}", "name", "adamw", "lr", lr, "weight_decay",
@@ -71,8 +76,8 @@ void propose_training(proposal_t *p, int64_t samples, double lr)
     propose_set(p, "scheduler", json_pack("{s:s}", "name", "cosine"));
     propose_set(p, "trainer.max_epochs", json_integer(epochs));
     if (splits)
-        propose_reason(p, "data.val_split", "A fifth of the %lld rows is for validation.",
-                       (long long)samples);
+        propose_reason(p, "data.val_split", "%s of the %lld rows is for validation.",
+                       p->larger > 0 ? "A fiftieth" : "A fifth", (long long)samples);
     else
         propose_reason(p, "data.batch_size",
                        "%lld rows are too few to keep some for validation.",
@@ -111,15 +116,24 @@ static void propose_target(proposal_t *p, bool classes)
     else
         propose_reason(p, "data.target",
                        "It has many different numbers, so they are values.");
-    if (classes && target->filled >= SPLIT_MIN && target->filled > target->distinct)
+    if (classes && target->filled >= SPLIT_MIN && target->filled > target->distinct
+        && !(p->larger > 0))
         propose_set(p, "data.stratify", json_true());
+}
+
+/* Rows of the whole table, of which the first were looked at. */
+static int64_t rows_of(const proposal_t *p, int64_t looked_at)
+{
+    return p->larger > 0 ? (int64_t)((double)looked_at * p->larger) : looked_at;
 }
 
 /* How the file has rows, and whether names are above them. */
 static void propose_format(proposal_t *p)
 {
     const pl_table_t *table = &p->csv.table;
-    const char delimiter[] = {table->format.delimiter, '\0'};
+    const char delimiter[] = {table->format.delimiter, '\0'},
+               *about = p->larger > 0 ? "about " : "";
+    const int64_t rows = rows_of(p, table->rows);
     propose_set(p, "data.name", json_string("csv"));
     propose_set(p, "data.path", json_string(p->csv.options.path));
     if (*p->csv.options.from_table)
@@ -138,8 +152,8 @@ static void propose_format(proposal_t *p)
     else
         propose_reason(
             p, "data.name",
-            "A table of %lld rows and %d column%s with %s between fields, %s header.",
-            (long long)table->rows, table->columns, pl_plural(table->columns),
+            "A table of %s%lld rows and %d column%s with %s between fields, %s header.",
+            about, (long long)rows, table->columns, pl_plural(table->columns),
             *delimiter == '\t'  ? "tabs"
             : *delimiter == ' ' ? "blanks"
                                 : delimiter,
@@ -180,7 +194,8 @@ static void propose_cells(proposal_t *p)
             snprintf(first, sizeof first, "%.90s", propose_name(p, k, text));
         empty += table->rows - c->filled;
     }
-    propose_set(p, "data.missing", json_string(with_empty ? "category" : "median"));
+    const char *fill = p->larger > 0 ? "mean" : "median";
+    propose_set(p, "data.missing", json_string(with_empty ? "category" : fill));
     if (with_empty)
         propose_reason(p, "data.missing",
                        "%lld cell%s of %d column%s %s empty, such as in \"%s\": the mean "
@@ -188,9 +203,9 @@ static void propose_cells(proposal_t *p)
                        (long long)empty, pl_plural(empty), with_empty,
                        pl_plural(with_empty), empty == 1 ? "is" : "are", first);
     else
-        propose_reason(
-            p, "data.missing",
-            "No cell is empty; in other files the median stands for such cells.");
+        propose_reason(p, "data.missing",
+                       "No cell is empty; in other files the %s stands for such cells.",
+                       fill);
     if (categories)
         propose_reason(p, "data.name",
                        "%d column%s of texts: each value is a feature of its own.",
@@ -204,11 +219,41 @@ static void propose_cells(proposal_t *p)
     }
 }
 
+/* Reads the table, or the beginning of one that stays on the disk. */
+static int table_read(proposal_t *p, pl_error_t *err)
+{
+    const char *path = p->csv.options.path;
+    struct stat status;
+    pl_file_map_t map = {.data = NULL};
+    if (stat(path, &status) == 0 && S_ISREG(status.st_mode) && !pl_is_sqlite(path)
+        && pl_file_map(path, LARGE, &map, err) != PL_OK)
+        return err->code;
+    if (!map.data)
+        return csv_load(&p->csv, err);
+    size_t taken;
+    int code = csv_load_begin(&p->csv, &map, LOOKED_AT, &taken, err);
+    if (!code && p->csv.table.columns > 1) {
+        p->larger = (double)map.size / (double)taken;
+        propose_set(p, "data.stream", json_true());
+        propose_set(p, "data.shuffle_window", json_integer(10000));
+        propose_reason(
+            p, "data.stream",
+            "%.1f GB stay on the disk and are read in parts, in windows of 10000 rows "
+            "that are shuffled. What is said of columns is of the first %lld rows.",
+            (double)map.size / 1e9, (long long)p->csv.table.rows);
+    } else if (!code) {
+        pl_table_release(&p->csv.table);
+        code = csv_load(&p->csv, err);
+    }
+    pl_file_unmap(&map, NULL);
+    return code;
+}
+
 int propose_table(proposal_t *p, const char *path, const char *target, pl_error_t *err)
 {
     const pl_table_t *table = &p->csv.table;
     p->csv.options.path = path;
-    int code = csv_load(&p->csv, err);
+    int code = table_read(p, err);
     if (!code && table->rows < 2)
         code = pl_fail(err, PL_EFORMAT,
                        "%s: %lld row%s too few to learn from: at least 2 are needed",
@@ -224,7 +269,7 @@ int propose_table(proposal_t *p, const char *path, const char *target, pl_error_
         return code;
     const table_column_t *y = &p->column[p->target];
     const bool classes = y->kind == KIND_CATEGORY || (y->whole && y->distinct <= 10);
-    if (propose_find_series(p, classes)) {
+    if (!(p->larger > 0) && propose_find_series(p, classes)) {
         propose_series(p);
         return PL_OK;
     }
@@ -233,13 +278,14 @@ int propose_table(proposal_t *p, const char *path, const char *target, pl_error_
         return code;
     propose_target(p, classes);
     propose_cells(p);
+    const int64_t rows = rows_of(p, table->rows);
     propose_reason(p, "module.name", "A network of two hidden layers predicts %s.",
                    classes ? "the class" : "the value");
     propose_set(p, "module",
                 json_pack("{s:s, s:[i,i], s:f}", "name", "mlp", "hidden",
-                          table->rows < 1000 ? 64 : 128, table->rows < 1000 ? 32 : 64,
-                          "dropout", table->rows < 20000 ? 0.1 : 0.0));
-    propose_training(p, y->filled, PROPOSE_LR);
+                          rows < 1000 ? 64 : 128, rows < 1000 ? 32 : 64, "dropout",
+                          rows < 20000 ? 0.1 : 0.0));
+    propose_training(p, rows_of(p, y->filled), PROPOSE_LR);
     return PL_OK;
 }
 

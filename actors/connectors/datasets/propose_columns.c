@@ -327,6 +327,8 @@ int propose_find_unused(proposal_t *p, bool classes, pl_error_t *err)
                           : c->distinct < 1    ? "has no values"
                           : c->distinct < 2    ? "has one value"
                           : c->counts || is_id ? "numbers the rows"
+                          : c->kind == KIND_TEXT && p->larger > 0
+                              ? "has texts, whose words need all rows in memory"
                           : c->kind == KIND_TEXT && !has_sentences(c) && !texts_alone
                               ? "has free texts of few words"
                           : classes && tells_target(p, k) ? "is the target in other words"

@@ -31,6 +31,8 @@ typedef struct proposal {
                                                  keys */
     char *missing;                            /* "missing_values" with them  [as usual] */
     int target;
+    double larger;                            /* the file is so many times what was looked
+                                                 at, and is streamed  [0: it was read] */
     char time[200];                           /* of a series: its columns of time  [""] */
 } proposal_t;
 
