@@ -553,7 +553,29 @@ texts_that_are_not_utf_8_are_refused_with_the_way_to_convert() {
     refused 2 'latin.csv: the name of column 1 is not UTF-8' init latin.csv
 }
 
+# The rows of the beginning, and a hole up to 600 MB.
+a_large_table_stays_on_the_disk() {
+    awk 'BEGIN { srand(1); print "a,b,city,y"; for (k = 0; k < 250000; k++) {
+        a = rand(); b = rand(); printf "%.8f,%.8f,town of number %d,%.8f\n", a, b, k % 5, 3 * a - b + k % 5 } }' >large.csv
+    head -n 20000 large.csv >part.csv
+    truncate -s 600000000 large.csv
+    try "$paceline" init large.csv
+    is "$status" 0 "init succeeds: $err"
+    like "$out" '^0.6 GB stay on the disk and are read in parts, in windows of 10000 rows' "it looks at the beginning"
+    like "$out" 'A table of about 1[1-5][0-9]{6} rows and 4 columns' "and says how many rows there are"
+    like "$(<large.json)" '"stream": true' "the run streams"
+    try "$paceline" fit large.json --set data.path=part.csv --set trainer.max_epochs=4 --set data.val_split=0.1
+    is "$status" 0 "its options go together: $err"
+    ok "and it learns" at_least "$(metric val_r2)" 0.95
+    sed 's/town of/a town that has the long name/' part.csv | awk -F, 'NR > 1 { $3 = $3 " and " NR " words" } { print $1 FS $2 FS $3 FS $4 }' \
+        OFS=, >sentences.csv
+    truncate -s 600000000 sentences.csv
+    try "$paceline" init sentences.csv
+    like "$out" '"city" is left out: it has texts, whose words need all rows in memory' "columns of sentences are left out"
+}
+
 run cells_that_are_no_numbers_count_as_missing trains
+run a_large_table_stays_on_the_disk trains
 run numbers_have_groups_of_three_digits trains
 run tables_of_few_rows_are_proposed_without_validation trains
 run epochs_follow_from_the_number_of_rows

@@ -57,6 +57,15 @@ dates_of_many_forms_are_times() {
     is "$status" 0 "its run trains: $err"
 }
 
+columns_that_are_months_make_no_series_of_years() {
+    awk 'BEGIN { print "YEAR,JAN,FEB,MAR,APR"; for (k = 0; k < 60; k++)
+        printf "%d,%.1f,%.1f,%.1f,%.1f\n", 1950 + k, k * 7 % 5, k * 3 % 7, k * 5 % 11, k * 5 % 11 + 1 }' >years.csv
+    try "$paceline" init years.csv
+    is "$status" 0 "init succeeds: $err"
+    like "$out" '"YEAR" looks like a time, but other columns are its months or quarters: rows are shuffled' "and says so"
+    is "$(grep -c window years.json)" 0 "a row predicts its last month from the others"
+}
+
 a_year_and_a_quarter_are_a_time_together() {
     awk 'BEGIN { print "nr,yr,Quarter,rate,note"; for (k = 0; k < 60; k++)
         printf "%d,%d,%d,%.4f,same\n", k + 1, 1990 + int(k / 4), k % 4 + 1, 5 + sin(k / 3) }' >rates.csv
@@ -163,6 +172,7 @@ a_forecast_is_compared_with_the_last_value() {
 }
 
 run a_time_series_gets_windows trains
+run columns_that_are_months_make_no_series_of_years
 run dates_of_many_forms_are_times trains
 run a_year_and_a_quarter_are_a_time_together trains
 run the_newest_row_may_be_the_first trains

@@ -92,10 +92,12 @@ void propose_training(proposal_t *p, int64_t samples, double lr)
                           "early_stopping", "monitor", "val_loss", "patience", patience,
                           "name", "model_checkpoint", "monitor", "val_loss",
                           "restore_best", true, "verbose", false));
+    if (epochs > patience)
+        propose_reason(p, "trainer.max_epochs",
+                       "Training ends after %d epochs without a better val_loss.",
+                       patience);
     propose_reason(p, "trainer.max_epochs",
-                   "Training ends after %d epochs without a better val_loss. The weights "
-                   "and metrics of the run are those of the best epoch.",
-                   patience);
+                   "The weights and metrics of the run are those of the best epoch.");
 }
 
 static void propose_target(proposal_t *p, bool classes)

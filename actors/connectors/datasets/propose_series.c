@@ -12,6 +12,7 @@
 #include "actors/connectors/datasets/propose_parts.h"
 #include "base/json_path.h"
 #include "base/json_text.h"
+#include "formats/date.h"
 
 /* Columns of a series besides its time. */
 #define VALUES_MAX 16
@@ -134,8 +135,9 @@ static const char *find_obstacle(const proposal_t *p, bool classes, int order,
                                  char text[static 200])
 {
     const pl_table_t *table = &p->csv.table;
-    int values = 0, odd = -1;
+    int values = 0, odd = -1, months = 0, month;
     for (int k = 0; k < table->columns; k++) {
+        months += table->name && pl_date_part(table->name[k], &month);
         values += is_value(p, k);
         if (is_value(p, k) && p->column[k].kind != KIND_NUMBER && odd < 0)
             odd = k;
@@ -148,6 +150,9 @@ static const char *find_obstacle(const proposal_t *p, bool classes, int order,
     if (order != CSV_TIME_RISES && order != CSV_TIME_FALLS)
         return "the rows are not in its order: they are shuffled; for a series, sort the "
                "file by it";
+    if (months > 2)
+        return "other columns are its months or quarters: rows are shuffled; for a "
+               "series, write a row for each of them";
     if (table->rows < PROPOSE_SERIES_ROWS)
         snprintf(
             text, 200,
