@@ -737,7 +737,7 @@ static void mistakes_have_a_place(void)
         {"['adaptive_pool 0']", "adaptive_pool takes a number of at least 1 for output"},
         {"['conv 3 3x3x3x3']", "conv takes a number of at least 1 for kernel"},
         {"['conv 3 0x3']", "conv takes a number of at least 1 for kernel"},
-        {"['conv 3 3 strid=2']", "conv has no argument \"strid=2\"|conv takes a number"},
+        {"['conv 3 3 strid=2']", "conv has no argument \"strid\": write \"conv channels"},
         {"['linear 3.5']", "linear takes a whole number for units, not 3.5$"},
         {"['attention 2 x']",
          "attention has no argument \"x\"|takes a number for dropout"},
@@ -777,11 +777,11 @@ static void mistakes_have_a_place(void)
         {"[{'branches': [['relu']], 'join': 'min'}]", "join takes concat, add or mul$"},
         {"[{'branches': 3}]", "branches takes 1 to 8 lists of layers, in a list"},
         {"[{'residual': ['relu'], 'axis': 1}]",
-         "\"residual\": 1 object item\\(s\\) left unpacked: axis"},
+         "\"residual\" takes no \"axis\", but \"shortcut\"$"},
         {"[{'branches': [['relu']], 'joi': 'add'}]",
-         "\"branches\": 1 object item\\(s\\) left unpacked: joi"},
+         "\"branches\" takes no \"joi\", but \"join\" and \"axis\"$"},
         {"[{'checkpoint': ['relu'], 'axis': 1}]",
-         "\"checkpoint\": 1 object item\\(s\\) left unpacked: axis"},
+         "\"checkpoint\" takes no \"axis\": remove it$"},
         {"[{'checkpoint': 3}]", "\"module.layers.0\": checkpoint takes a list of layers"},
         {"[{'branches': {'a.b': ['relu']}}]",
          "the name of a branch has 1 to 31 characters without dots and spaces, and "
@@ -892,6 +892,10 @@ static void shapes_that_do_not_fit_name_the_layer(void)
          "^\"module.layers.0\", tensor none.npy: .*none"},
         {"{'layers': ['linear 3', 'attention 1 bias=b']}", "attention takes x .B, T, C."},
         {"{'layers': ['token']}", "token takes x \\[B, T, C\\], got \\[4, 6\\]$"},
+        {"{'layers': ['linear 2'], 'classes': 3}",
+         "^\"module.layers.0\": the result has 2 classes, \\[4, 2\\], and the data 3: "
+         "write "
+         "\"linear auto\" or \"linear 3\"$"},
         {"{'layers': ['linear auto'], 'classes': 3, 'metrics': ['acc', 'mae']}",
          "^\"module.metrics\": metrics: \"mae\" is no metric of classes"},
     };

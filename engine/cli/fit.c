@@ -114,7 +114,7 @@ static void show_doubts(const cli_session_t *session, const pl_result_t *result)
         cli_note("the run had %llu step%s: train longer, with more trainer.max_epochs",
                  (unsigned long long)result->global_step,
                  cli_plural(result->global_step));
-    else if (samples < FEW_SAMPLES)
+    else if (samples < FEW_SAMPLES && !(repeated > 0))
         cli_note(
             "about %.0f samples to train on are few: data.folds measures how much the "
             "result varies",
@@ -364,9 +364,13 @@ static int run_file_of(const cli_fit_t *arguments, char **name_p, pl_error_t *er
     *name_p = cli_init_name(data);
     if (!*name_p)
         return pl_fail(err, PL_ENOMEM, "out of memory");
-    if (access(*name_p, F_OK) != 0 || cli_are_one_file(*name_p, data))
-        return cli_init_write(data, target, *name_p,
-                              arguments->json || arguments->print_config, err);
+    if (access(*name_p, F_OK) != 0 || cli_are_one_file(*name_p, data)) {
+        const bool quiet = arguments->json || arguments->print_config;
+        const int code = cli_init_write(data, target, *name_p, quiet, err);
+        if (code == PL_OK && !quiet)
+            cli_print("the run file is %s\n", *name_p);
+        return code;
+    }
     int code = cli_init_check(data, *name_p, &path, err);
     if (code == PL_OK && target)
         code = pl_fail(err, PL_EINVAL,

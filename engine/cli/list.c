@@ -156,6 +156,8 @@ static void list_all(bool json)
     pl_form_t form;
     for (int k = 0; !json && pl_layer_at(k, &form); k++)
         cli_print("%s%s", k ? ", " : "layers        ", form.name);
+    for (int k = 0; !json && pl_loss_at(k, &form); k++)
+        cli_print("%s%s", k ? ", " : "\nlosses        ", form.name);
     if (!json)
         cli_print("\n");
 }

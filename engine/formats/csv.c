@@ -232,8 +232,8 @@ static csv_sample_t csv_sample(const csv_scan_t *s, char delimiter)
     return found;
 }
 
-/* Finds the delimiter with which most records have the same number of fields, then the
- * one with which most cells are numbers. */
+/* Finds the delimiter with which most records have the same number of fields, the first
+ * ones too, then the one with which most cells are numbers. */
 static csv_sample_t csv_find_delimiter(csv_scan_t *s)
 {
     csv_sample_t best = {0};
@@ -244,7 +244,9 @@ static csv_sample_t csv_find_delimiter(csv_scan_t *s)
         const double share = found.agree / fmax(1, found.records - found.lead);
         const double numbers = found.numbers / fmax(1, found.cells);
         if (found.columns < 2 || share < best_share || (*delimiter == ' ' && share < 1)
-            || (share == best_share && numbers <= best_numbers))
+            || (share == best_share
+                && (found.agree < best.agree
+                    || (found.agree == best.agree && numbers <= best_numbers))))
             continue;
         best = found;
         best_share = share;
@@ -503,7 +505,7 @@ int pl_csv_load(const char *path, size_t limit, const pl_csv_format_t *format,
 bool pl_table_number(const pl_table_t *table, int64_t row, int column, double *number)
 {
     const char *cell = pl_table_cell(table, row, column);
-    int64_t whole = 0;                            /* as most cells are, so it is quick */
+    int64_t whole = 0;                             /* as most cells are, so it is quick */
     int digits = 0;
     for (; digits < 15 && cell[digits] >= '0' && cell[digits] <= '9'; digits++)
         whole = whole * 10 + (cell[digits] - '0');

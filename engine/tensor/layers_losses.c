@@ -189,7 +189,9 @@ static const pl_loss_rule_t table[] = {
      .is_rescaled = true,
      .metrics = MAE,
      .takes = WEIGHTS},
-    {{"huber", "delta=1", "squares up to delta, absolute differences beyond"},
+    {{"huber", "delta=1",
+      "squares up to delta, absolute differences beyond; delta is in the unit in which "
+      "values are learnt, a deviation of the target (target_factor)"},
      huber_of,
      PL_ANSWER_VALUE,
      .is_each = true,

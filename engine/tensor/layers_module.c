@@ -200,23 +200,33 @@ static pl_node_t branches_build(pl_layer_builder_t *b, pl_node_t x, const json_t
 static pl_node_t object_build(pl_layer_builder_t *b, pl_node_t x, const json_t *object)
 {
     static const struct {
-        const char *format, *key[3];
+        const char *key[3];                                 /* the others may lack */
         pl_node_t (*build)(pl_layer_builder_t *b, pl_node_t x, const json_t *object);
-    } forms[] = {{"{s:o, s?o!}", {"residual", "shortcut"}, residual_build},
-                 {"{s:o, s?o!}", {"repeat", "layers"}, repeat_build},
-                 {"{s:o, s:o!}", {"each", "layers"}, each_build},
-                 {"{s:o!}", {"checkpoint"}, checkpoint_build},
-                 {"{s:o, s?o, s?o!}", {"branches", "join", "axis"}, branches_build}};
+    } forms[] = {{{"residual", "shortcut"}, residual_build},
+                 {{"repeat", "layers"}, repeat_build},
+                 {{"each", "layers"}, each_build},
+                 {{"checkpoint"}, checkpoint_build},
+                 {{"branches", "join", "axis"}, branches_build}};
     for (size_t k = 0; k < sizeof forms / sizeof *forms; k++) {
-        const char *const *key = forms[k].key;
-        json_error_t why;
+        const char *const *key = forms[k].key, *found;
+        json_t *value;
         if (!json_object_get(object, key[0]))
             continue;
-        if (!json_unpack_ex((json_t *)object, &why, JSON_VALIDATE_ONLY, forms[k].format,
-                            key[0], key[1], key[2]))
-            return forms[k].build(b, x, object);
-        pl_layer_fail(b, "\"%s\": %s", key[0], why.text);
-        return PL_NO_NODE;
+        json_object_foreach((json_t *)object, found, value) {
+            bool is_known = false;
+            for (int i = 0; i < 3 && key[i]; i++)
+                is_known = is_known || !strcmp(found, key[i]);
+            if (is_known)
+                continue;
+            if (key[1])
+                pl_layer_fail(b, "\"%s\" takes no \"%.40s\", but \"%s\"%s%s%s", key[0],
+                              found, key[1], key[2] ? " and \"" : "",
+                              key[2] ? key[2] : "", key[2] ? "\"" : "");
+            else
+                pl_layer_fail(b, "\"%s\" takes no \"%.40s\": remove it", key[0], found);
+            return PL_NO_NODE;
+        }
+        return forms[k].build(b, x, object);
     }
     pl_layer_fail(b, "an object among the layers has \"residual\", \"repeat\", \"each\", "
                      "\"checkpoint\" or \"branches\"");
@@ -458,6 +468,15 @@ static void layers_step(pl_graph_t *g, const void *self, pl_stage_t stage)
     json_decref(list);
     if (g->error.code)
         return;
+    const pl_shape_t shape = pl_shape_of(g, x);
+    if (!strcmp(loss->form.name, "cross_entropy") && shape.rank
+        && m->classes > shape.dim[shape.rank - 1])
+        pl_graph_fail(
+            g, PL_EINVAL,
+            "\"module.layers.%zu\": the result has %lld classes, %s, and the data "
+            "%lld: write \"linear auto\" or \"linear %lld\"",
+            last, (long long)shape.dim[shape.rank - 1], PL_TEXT_OF(shape),
+            (long long)m->classes, (long long)m->classes);
     if (loss->is_each && pl_shape_of(g, x).rank == 2 && pl_dim(g, x, 1) == 1
         && (!has_target || pl_shape_of(g, y).rank == 1))
         x = pl_flatten(g, x, 0);                            /* a number for a sample */

@@ -38,11 +38,10 @@ static int words_split(pl_layer_builder_t *b, const char *what, const char *text
     for (const char *at = text + strspn(text, " "); *at; at += strspn(at, " ")) {
         const size_t length = strcspn(at, " ");
         if (words->count == PL_LAYER_WORDS || length >= PL_LAYER_WORD)
-            return pl_layer_fail(
-                b,
-                "a %s has at most %d words of up to %d characters, not "
-                "\"%.80s\"",
-                what, PL_LAYER_WORDS, PL_LAYER_WORD - 1, text);
+            return pl_layer_fail(b,
+                                 "a %s has at most %d words of up to %d characters, not "
+                                 "\"%.80s\"",
+                                 what, PL_LAYER_WORDS, PL_LAYER_WORD - 1, text);
         memcpy(words->word[words->count], at, length);
         words->word[words->count++][length] = '\0';
         at += length;
@@ -211,6 +210,10 @@ static int arguments_read(pl_layer_builder_t *b, const pl_layer_rule_t *layer,
         const char *word = words->word[i];
         double unused;
         int k = argument_named(layer, word, &value);
+        if (k < 0 && strchr(word, '='))
+            return pl_layer_fail(b, "%s has no argument \"%.*s\": write \"%s\"",
+                                 layer->name, (int)strcspn(word, "="), word,
+                                 form_of(layer, form));
         if (k < 0) {
             value = word;
             while (argument_at(layer, next, name, &kind, &unused)

@@ -115,16 +115,31 @@ def row_of(sample: Any) -> Mapping[str, Any]:
         zip(("x", "y", "weight"), sample if isinstance(sample, (tuple, list)) else (sample,)))
 
 
+def in_order(name: str, frame: Any, columns: Optional[List[str]]) -> Any:
+    """The columns of a frame in the order in which the module was trained with them  [None: it was with none]."""
+    if not columns or not hasattr(frame, "columns") or list(map(str, frame.columns)) == columns:
+        return frame
+    here = {str(column): column for column in frame.columns}
+    missing = [column for column in columns if column not in here]
+    if missing:
+        raise ValueError(f"{name}: the frame has no column {', '.join(missing)}, which the training had")
+    return frame[[here[column] for column in columns]]
+
+
 class Samples:
     """Samples as arrays by field, with the classes of "y"."""
     has_end, left_out, raised = True, 0, None               # as of Streamed
 
-    def __init__(self, data: Any, like: Any = None) -> None:
+    def __init__(self, data: Any, like: Any = None, columns: Optional[Mapping[str, List[str]]] = None) -> None:
+        """like: samples of training; columns: of frames, by field, as training had them."""
         self.class_names: Optional[List[str]] = like.class_names if like else None
         self.is_text = False                                # y, as it is given
         given = fields_of(data)
         if not 1 <= len(given) <= interface.PL_FIELDS:
             raise ValueError(f"data have 1 to {interface.PL_FIELDS} fields, not {len(given)}")
+        known = getattr(like, "columns", columns) or {}
+        given = {name: in_order(name, values, known.get(name)) for name, values in given.items()}
+        self.columns = {name: list(map(str, values.columns)) for name, values in given.items() if hasattr(values, "columns")}
         if "y" in given:
             given["y"] = self._classes_of(given["y"])
         self.fields = {name: array_of(name, values) for name, values in given.items()}
@@ -179,6 +194,8 @@ class Samples:
             info["labels"] = y.shape[1]
         if self.class_names:
             info["class_names"] = self.class_names
+        if self.columns:
+            info["frame_columns"] = self.columns
         return info
 
     @property

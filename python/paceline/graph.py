@@ -6,6 +6,7 @@ The record is the option "calls" of the module "graph": no Python runs in traini
 from __future__ import annotations
 
 import ctypes
+import difflib
 import functools
 import inspect
 import json
@@ -127,7 +128,8 @@ class CustomMetric:
                 memory = (ctypes.c_double * state.count).from_address(state.value) if state.count else ()
                 rows = np.array(memory, np.float64)
                 arrays.append(rows.reshape(-1, state.columns) if state.columns > 1 else rows)
-            value[0] = float(self.function(*arrays))
+            answer = np.asarray(self.function(*arrays), np.float64)
+            value[0] = answer.item() if answer.size == 1 else float(answer)     # of sums [1], a number each
             return 0
         except BaseException as raised:                     # it cannot pass through C
             code = getattr(inspect.unwrap(self.function), "__code__", None)
@@ -300,12 +302,18 @@ def _place() -> str:
 
 def _unknown_argument(error: TypeError) -> Optional[TypeError]:
     """The error of a call with an argument that a graph function does not have, with those that it has."""
-    found = re.search(r"(?:Functions|Graph)\.(\w+)\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    found = re.search(r"(?:Functions|Graph)\.(\w+)\(\) (?:got an unexpected keyword argument '(\w+)'|takes )", str(error))
     function = found and getattr(Graph, found[1], None)
     if not found or not function or not error.__traceback__:
         return None
     line = traceback.extract_tb(error.__traceback__)[-1]
-    known = [name for name in inspect.signature(function).parameters if name not in ("self", "g")]
+    parameters = inspect.signature(function).parameters.values()
+    known = [each.name for each in parameters if each.name not in ("self", "g")]
+    if not found[2]:                                        # too many in order
+        first = [each.name for each in parameters if each.name in known and each.kind is not each.KEYWORD_ONLY]
+        return TypeError(f"{place_of(line.filename, line.lineno or 0)}: {found[1]} takes {', '.join(first)} in order, and "
+                         f"others by name: {', '.join(name + '=…' for name in known if name not in first)}"
+                         ).with_traceback(error.__traceback__)
     hint = ": a layer without one has no_bias=True" if found[2] == "bias" and "no_bias" in known else ""
     return TypeError(f"{place_of(line.filename, line.lineno or 0)}: {found[1]} has no argument {found[2]}{hint}; it has "
                      f"{', '.join(known)}").with_traceback(error.__traceback__)
@@ -338,6 +346,12 @@ class Graph(interface.Functions):
                 raise TypeError(f"the field {name} has the type {dtype!r}: it is one of {', '.join(DTYPES)}")
             table[k] = interface.pl_field_t(name.encode(), DTYPES[dtype], sizes)
         self._recorder = ctypes.c_void_p(call(lib.pl_recorder_new, table, len(fields), STAGES.index(stage)))
+
+    def __getattr__(self, name: str) -> Any:
+        known = [each for each in dir(Graph) if not each.startswith("_")]
+        near = difflib.get_close_matches(name.lower(), known, 3, 0.7)
+        raise AttributeError(f"there is no g.{name}" + (f": did you mean {' or '.join('g.' + each for each in near)}?"
+                                                        if near and not name.startswith("_") else ""))
 
     def close(self) -> None:
         lib.pl_recorder_free(self._recorder)
@@ -421,7 +435,7 @@ class Graph(interface.Functions):
             if value is None:
                 del arguments[name]
             elif name == "bias" and isinstance(value, bool):
-                raise TypeError(f"{_place()}: {function}: bias is how it starts: a layer without one has no_bias=True")
+                raise TypeError(f"{_place()}: {function.replace('_with', '')}: bias is how it starts: a layer without one has no_bias=True")
             elif isinstance(value, Metric):
                 arguments[name] = value.number
             elif isinstance(value, _Array):

@@ -97,6 +97,7 @@ class Loop:
 
     def __init__(self, module: Any, *, depth: int = 8, checkpoints: bool = False,
                  resume: Union[str, Path, None] = None, **options: Any) -> None:
+        checkpoints = options.pop("enable_checkpointing", checkpoints)      # as C calls it
         self._trainer = Trainer(module, **options)
         self._spec = interface.pl_loop_spec_t(enable_checkpointing=checkpoints, depth=depth,
                                               resume=os.fsencode(resume) if resume else None)

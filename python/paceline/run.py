@@ -225,7 +225,7 @@ class Model:
     def __init__(self, checkpoint: Union[str, Path], threads: int = 1) -> None:
         """checkpoint: a .safetensors file, a checkpoint or the folder of a run; threads: that compute."""
         self._loaded, self._lock = [c_void_p(call(lib.pl_model_load, os.fsencode(checkpoint), threads))], threading.Lock()
-        self._path = os.fsdecode(checkpoint)
+        self._path, self._columns = os.fsdecode(checkpoint), frame_columns_of(checkpoint)
         weakref.finalize(self, self._unload, self._loaded, self._lock)
 
     def __repr__(self) -> str:
@@ -237,7 +237,7 @@ class Model:
             lib.pl_model_unload(loaded.pop())
 
     def __call__(self, data: Data) -> Dict[str, np.ndarray]:
-        answers, arrays = interface.pl_answers_t(), Samples(fields_of(data)).arrays()
+        answers, arrays = interface.pl_answers_t(), Samples(fields_of(data), None, self._columns).arrays()
         with self._lock:                                    # C takes one thread at a time
             if not self._loaded:
                 raise Error("PL_ESTATE", "the program ends, and has unloaded the model")
@@ -456,7 +456,7 @@ class Trainer:
         return trainer, data, endings
 
     def _start(self, function: Any, arguments: Sequence[Any], parts: Dict[str, Any],
-               trained: Optional[Dict[str, Any]] = None) -> Run:
+               trained: Optional[Dict[str, Any]] = None, checkpoint: Union[str, Path, None] = None) -> Run:
         if self._is_apart() and self.callbacks:
             raise Error("PL_EUNSUPPORTED", "callbacks of Python need ranks in this process: launcher=\"inline\"")
         samples: Dict[str, Any] = {}
@@ -465,7 +465,7 @@ class Trainer:
             raise TypeError(f"{read['name']} reads validation data itself: pass val_split=0.1, or its own options")
         for name, data in parts.items():
             if data is not None and data is not read:
-                samples[name] = samples_of(data, samples.get("train"))
+                samples[name] = samples_of(data, samples.get("train"), frame_columns_of(checkpoint) if checkpoint else None)
         trainer, of_data, endings = self._plan(samples)
         folder = tempfile.mkdtemp(prefix="paceline-") if self._is_apart() or isinstance(self.weights, Mapping) \
             else None
@@ -509,11 +509,12 @@ class Trainer:
 
     def validate(self, data: Data, checkpoint: Union[str, Path]) -> Run:
         """Starts an evaluation with the weights of a checkpoint; the Result has "val_loss" and so on."""
-        return self._start(lib.pl_trainer_validate, [os.fsencode(checkpoint)], {"train": data, "val": data})
+        return self._start(lib.pl_trainer_validate, [os.fsencode(checkpoint)], {"train": data, "val": data},
+                           checkpoint=checkpoint)
 
     def test(self, data: Data, checkpoint: Union[str, Path]) -> Run:
         """Starts a test with the weights of a checkpoint; the Result has "test_loss" and so on."""
-        return self._start(lib.pl_trainer_test, [os.fsencode(checkpoint)], {"test": data})
+        return self._start(lib.pl_trainer_test, [os.fsencode(checkpoint)], {"test": data}, checkpoint=checkpoint)
 
     def predict(self, data: Data, checkpoint: Union[str, Path]) -> Run:
         """Starts a prediction with the engine; outputs of the Result are [samples, …] each.
@@ -522,7 +523,7 @@ class Trainer:
         """
         what = interface.pl_prediction_t(checkpoint=os.fsencode(checkpoint))
         trained = trained_module(checkpoint) if isinstance(self.module, Module) else None
-        return self._start(lib.pl_trainer_predict, [byref(what)], {"predict": data}, trained)
+        return self._start(lib.pl_trainer_predict, [byref(what)], {"predict": data}, trained, checkpoint)
 
     def write(self, prompt: str, checkpoint: Union[str, Path], *, tokens: int = 500, temperature: float = 0.8,
               top_k: int = 0, cache: bool = True) -> Run:
@@ -547,15 +548,24 @@ def fit(module: Union[Module, Mapping[str, Any], str], data: Data, val: Data = N
     return Trainer(module, optimizer=optimizer, **options).fit(data, val, resume=resume).wait()
 
 
-def trained_module(checkpoint: Union[str, Path]) -> Optional[Dict[str, Any]]:
-    """The module that a checkpoint or run folder was trained with; None: it does not say."""
+def metadata_of(checkpoint: Union[str, Path]) -> Dict[str, str]:
+    """What is written beside the weights of a checkpoint or run folder."""
     path = os.fsdecode(text_of(lib.pl_run_path(os.fsencode(checkpoint))))
     if os.path.isdir(path) and not os.path.exists(f"{path}/manifest.json"):
         path = json.loads(text_of(call(lib.pl_run_describe, os.fsencode(path))))["path"]
     path = f"{path}/model.safetensors" if os.path.isdir(path) else path
-    metadata = json.loads(text_of(call(lib.pl_weights_describe, os.fsencode(path)))).get("metadata", {})
-    module = json.loads(metadata.get("module") or "{}")
+    return json.loads(text_of(call(lib.pl_weights_describe, os.fsencode(path)))).get("metadata", {})
+
+
+def trained_module(checkpoint: Union[str, Path]) -> Optional[Dict[str, Any]]:
+    """The module that a checkpoint or run folder was trained with; None: it does not say."""
+    module = json.loads(metadata_of(checkpoint).get("module") or "{}")
     return module if module.get("name") == "graph" else None
+
+
+def frame_columns_of(checkpoint: Union[str, Path]) -> Dict[str, List[str]]:
+    """The columns of frames of pandas that the weights were trained with, by field."""
+    return json.loads(metadata_of(checkpoint).get("data_info") or "{}").get("frame_columns", {})
 
 
 def save_weights(path: Union[str, Path], weights: Mapping[str, Any]) -> None:

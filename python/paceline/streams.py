@@ -334,12 +334,12 @@ class Streamed:
             array[at + len(samples):count] = 0
 
 
-def samples_of(data: Data, like: Any = None) -> Any:
-    """Samples of arrays, or Streamed ones; like: of training."""
+def samples_of(data: Data, like: Any = None, columns: Any = None) -> Any:
+    """Samples of arrays, or Streamed ones; like: of training; columns: of frames, as training had them."""
     if isinstance(data, (Samples, Streamed)):
         return data
     if isinstance(like, Streamed):
         like.learn_names()
     if is_streamed(data):
         return Streamed(data if isinstance(data, Stream) else Stream(data), like)
-    return Samples(data, like)
+    return Samples(data, like, columns)

@@ -149,7 +149,7 @@ static const char *find_obstacle(const proposal_t *p, bool classes, int order,
                "time";
     if (order != CSV_TIME_RISES && order != CSV_TIME_FALLS)
         return "the rows are not in its order: they are shuffled; for a series, sort the "
-               "file by it";
+               "file by it, and put each of several series into a file of its own";
     if (months > 2)
         return "other columns are its months or quarters: rows are shuffled; for a "
                "series, write a row for each of them";
