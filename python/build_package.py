@@ -69,7 +69,10 @@ def needed(library):
 
 def of_formats():
     """The libraries that the engine opens for data of a kind, as far as they are here; what each needs before it."""
-    known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    try:
+        known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):        # a system without that list: they are the system's
+        return []
     ordered = []
     for source in sorted((TREE / "engine/formats").glob("*.c")):
         for name in re.findall(r'"(lib\w+\.so\.\d+)"', source.read_text()):

@@ -211,6 +211,11 @@ static void the_delimiter_is_found(void)
     ok(!parse("a;b\n1,5;2\n2,5;3\n", PL_CSV_AUTO) && holds(2, 2, VALUES(1.5, 2, 2.5, 3)),
        "semicolons, and commas in numbers");
     is_int(csv.format.decimal, ',', "and the comma in the format");
+    ok(!parse("Day;Sum\n01.01.2022;1067,94\n02.01.2022;900,1\n03.01.2022;998,5\n",
+              PL_CSV_AUTO)
+           && csv.columns == 2 && csv.format.delimiter == ';' && csv.name
+           && !strcmp(cell(0, 1), "1067,94"),
+       "a name above all rows, too, and dates beside numbers with commas");
     ok(!parse("a\tb\n1.5\t2\n", PL_CSV_AUTO) && holds(1, 2, VALUES(1.5, 2)), "tabs");
     ok(!parse("a|b\n1|2\n", PL_CSV_AUTO) && holds(1, 2, VALUES(1, 2)), "bars");
     ok(!parse("  1   2.5\n 3 \t 4 \n", PL_CSV_AUTO) && holds(2, 2, VALUES(1, 2.5, 3, 4)),

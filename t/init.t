@@ -567,6 +567,11 @@ a_large_table_stays_on_the_disk() {
     try "$paceline" fit large.json --set data.path=part.csv --set trainer.max_epochs=4 --set data.val_split=0.1
     is "$status" 0 "its options go together: $err"
     ok "and it learns" at_least "$(metric val_r2)" 0.95
+    awk 'BEGIN { srand(2); print "a,b,kind"; for (k = 0; k < 40000; k++) printf "%.8f,%.8f,cat\n", rand(), rand() }' >sorted.csv
+    truncate -s 600000000 sorted.csv
+    awk 'BEGIN { srand(3); print ""; for (k = 0; k < 60000; k++) printf "%.8f,%.8f,dog\n", rand(), rand() }' >>sorted.csv
+    try "$paceline" init sorted.csv
+    like "$out" 'It has 2 different texts, so they are classes' "classes at the end of a sorted file are seen"
     sed 's/town of/a town that has the long name/' part.csv | awk -F, 'NR > 1 { $3 = $3 " and " NR " words" } { print $1 FS $2 FS $3 FS $4 }' \
         OFS=, >sentences.csv
     truncate -s 600000000 sentences.csv

@@ -292,6 +292,24 @@ static void padded(pl_graph_t *g)
     classify(g, pl_linear(g, "5", pl_linear(g, "4.proj", y, 8), 11));
 }
 
+/* A token in front is no padding. */
+static void padded_behind_a_token(pl_graph_t *g)
+{
+    const pl_node_t x = pl_embedding(g, "0", pl_input(g, "x"), 11, 8, pl_normal(1)),
+                    token = pl_param(g, "1.weight", PL_SHAPE(1, 1, 8), pl_normal(0.02)),
+                    part[] = {pl_broadcast_to(g, token, PL_SHAPE(4, 1, 8)), x},
+                    all = pl_concat(g, part, 2, 1), field = pl_input(g, "mask"),
+                    one = pl_scalar(g, 1),
+                    masks[] = {pl_broadcast_to(g, one, PL_SHAPE(4, 1)), field},
+                    mask = pl_concat(g, masks, 2, 1),
+                    lengths = pl_sum(g, mask, (int[]){1}, 1, false),
+                    whole = pl_cast(g, lengths, PL_I64);
+    const pl_node_t y = pl_gru(g, "2", all, 11,
+                               &(pl_recurrent_options_t){.layers = 1, .lengths = &whole},
+                               NULL);
+    classify(g, pl_slice(g, y, 1, 1, 6));
+}
+
 static void of_two_and_three(pl_graph_t *g)
 {
     const pl_node_t a = pl_input(g, "x"), b = pl_linear(g, "1", a, 6),
@@ -447,7 +465,8 @@ static void spoken(pl_graph_t *g)
     const pl_node_t x = pl_linear(g, "0", pl_input(g, "x"), 4), y = pl_input(g, "y");
     pl_output(g, "logits", x);
     const pl_node_t number = pl_cast(g, y, PL_F32),
-                    is_label = pl_greater_equal(g, number, pl_scalar(g, 0)),
+                    ended = pl_cumsum(g, pl_less(g, number, pl_scalar(g, 0)), 1),
+                    is_label = pl_equal(g, ended, pl_scalar(g, 0)),
                     steps = pl_broadcast_to(g, pl_scalar(g, 5), PL_SHAPE(4)),
                     length = pl_sum(g, is_label, (int[]){1}, 1, false),
                     p = pl_log_softmax(g, x, -1), t = pl_cast(g, steps, PL_I64),
@@ -615,6 +634,9 @@ static const struct {
      "{'layers': ['embedding 11 8', 'attention 2', 'keep m', 'tanh', "
      "'attention 2 causal keys=m', 'linear 11'], 'classes': 11}",
      filled, padded},
+    {"padding behind a token",
+     "{'layers': ['embedding 11 8', 'token', 'gru 11', 'slice 1 1 6'], 'classes': 11}",
+     filled, padded_behind_a_token},
     {"images of another size",
      "{'layers': ['resize 5x4 linear', 'resize 3', 'global_pool', 'linear auto'], "
      "'classes': 3}",
@@ -892,6 +914,11 @@ static void shapes_that_do_not_fit_name_the_layer(void)
          "^\"module.layers.0\", tensor none.npy: .*none"},
         {"{'layers': ['linear 3', 'attention 1 bias=b']}", "attention takes x .B, T, C."},
         {"{'layers': ['token']}", "token takes x \\[B, T, C\\], got \\[4, 6\\]$"},
+        {"{'layers': ['scalar 3'], 'target_means': [0, 1], 'target_factors': [1, 1], "
+         "'loss': 'mse'}",
+         "target_means and target_factors need a number for each"},
+        {"{'layers': ['linear auto', 'softmax'], 'classes': 3, 'loss': 'nll'}",
+         "write log_softmax in place of softmax: the loss nll takes logarithms"},
         {"{'layers': ['linear 2'], 'classes': 3}",
          "^\"module.layers.0\": the result has 2 classes, \\[4, 2\\], and the data 3: "
          "write "

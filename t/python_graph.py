@@ -242,6 +242,11 @@ def functions_of_numpy_are_those_of_the_graph():
         like("an argument that a function does not have", str(raised(
             lambda: without.record({"x": ("float32", (3, 8))}), TypeError)), "python_graph.py:",
             "conv has no argument bias: a layer without one has no_bias=True; it has name, x, channels, kernel")
+        ordered = pl.module(lambda g: g.loss(g.mse(g.conv("c", g.input("x"), 8, 3), g.input("x"))))
+        like("too many in order", str(raised(lambda: ordered.record({"x": ("float32", (3, 8))}), TypeError)),
+             "conv takes name, x, channels in order, and others by name: kernel=")
+    like("a function that there is not", str(in_graph(lambda g, _: raised(lambda: g.maxpool2d(g.input("x")), AttributeError))),
+         "there is no g.maxpool2d: did you mean g.max_pool2d")
 
 
 def ctc_is_the_sum_over_all_alignments():

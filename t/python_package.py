@@ -238,14 +238,20 @@ def data_come_in_many_forms():
     like("a target that is missing is refused", str(raised(lambda: fit(data=(x[:3], np.array(["a", None, "b"]))))),
          "y has no value for 1 of 3 samples")
     class Frame:                                            # as of pandas
-        columns = ["a", "b"]
+        def __init__(self, *columns):
+            self.columns = list(columns)
 
         def __getitem__(self, name):
-            return x[:, self.columns.index(name)]
+            return Frame(*name) if isinstance(name, list) else x[:, "ab".index(name)]
 
         def to_numpy(self, dtype=None):
-            return x.astype(dtype)
-    ok("and a frame", (fit(data=(Frame(), y), max_epochs=2).predict(x) == wide.predict(x)).all())
+            return np.stack([self[name] for name in self.columns], 1).astype(dtype)
+    framed = fit(data=(Frame("a", "b"), y), max_epochs=2)
+    ok("and a frame", (framed.predict(x) == wide.predict(x)).all())
+    ok("its columns go by their names", (framed.predict(Frame("b", "a")) == wide.predict(x)).all())
+    ok("with the engine, too", (pl.Trainer(net, **common).predict(Frame("b", "a"), framed.run_dir).wait()
+                                .outputs["logits"] == framed.predict(x)).all())
+    like("a column that is missing is named", str(raised(lambda: framed.predict(Frame("b")))), "has no column a")
     for words, data in (("numbers of samples differ: 600 of x, 599 of y", (x, y[1:])), ("x is one value", (3.0, y)),
                         ("no samples", (x[:0], y[:0])), ("x has 7 axes", (np.zeros((2,) * 7, np.float32), y[:2])),
                         ("x is complex64", (x.astype(np.complex64), y)), ("data is int", 3)):

@@ -35,10 +35,10 @@ int pl_loop_spec_check(const pl_loop_spec_t *spec, pl_error_t *err)
 
 int64_t pl_loop_rows(const pl_job_t *job)
 {
-    const int64_t ranks = pl_request_ranks(job),
-                  micro_shards = job->trainer->micro_shards;
+    const int64_t ranks = pl_request_ranks(job), rank = ranks > 1 ? pl_rank() : 0,
+                  all = job->trainer->micro_shards;
     return pl_trainer_is_elastic(job->trainer)
-               ? job->data->batch_size * ((micro_shards + ranks - 1) / ranks)
+               ? job->data->batch_size * (all * (rank + 1) / ranks - all * rank / ranks)
                : job->data->batch_size;
 }
 
@@ -90,7 +90,7 @@ int pl_loop_batch_fill(const pl_field_t *fields, int count, const pl_arrays_t *s
         while (from < samples->field_count
                && strcmp(samples->field[from].name, field->name))
             from++;
-        if (from == samples->field_count || !samples->data[from])
+        if (from == samples->field_count || (!samples->data[from] && samples->samples))
             return pl_fail(err, PL_EINVAL, "the samples have no field \"%s\"",
                            field->name);
         const pl_field_t *given = &samples->field[from];
@@ -104,9 +104,10 @@ int pl_loop_batch_fill(const pl_field_t *fields, int count, const pl_arrays_t *s
                            "loop has %s",
                            field->name, PL_TEXT_OF(given->shape),
                            PL_TEXT_OF(field->shape));
-        memcpy(batch->field[k], samples->data[from],
-               (size_t)(samples->samples * pl_elements(field->shape))
-                   * pl_dtype_size(field->dtype));
+        if (samples->samples)
+            memcpy(batch->field[k], samples->data[from],
+                   (size_t)(samples->samples * pl_elements(field->shape))
+                       * pl_dtype_size(field->dtype));
     }
     return PL_OK;
 }

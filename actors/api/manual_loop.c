@@ -445,19 +445,19 @@ int pl_loop_send_batch(pl_loop_t *loop, pl_stage_t stage, int objective,
                        const pl_arrays_t *samples, pl_on_loop_t then, void *user,
                        pl_error_t *err)
 {
+    const bool steps = objective && !samples, shares = loop->has_micro_shards,
+               may_lack = shares && loop->ranks > 1 && stage != PL_PREDICT;
     int code = pl_loop_is_ready(loop, err);
-    const bool steps = objective && !samples;
     if (code == PL_OK && !steps)
         code = pl_require(samples, "a batch", err);
     if (code == PL_OK && !steps
-        && (samples->samples < 1 || samples->samples > loop->rows
+        && (samples->samples < !may_lack || samples->samples > loop->rows
             || samples->field_count < 1 || samples->field_count > PL_FIELDS))
         code = pl_fail(err, PL_EINVAL,
-                       "the batch has %lld samples of %d fields: give 1 to %lld samples "
+                       "the batch has %lld samples of %d fields: give %d to %lld samples "
                        "(\"data.batch_size\"%s) of 1 to %d fields",
-                       (long long)samples->samples, samples->field_count,
-                       (long long)loop->rows,
-                       loop->has_micro_shards ? " in each micro-shard" : "", PL_FIELDS);
+                       (long long)samples->samples, samples->field_count, !may_lack,
+                       (long long)loop->rows, shares ? " in each piece" : "", PL_FIELDS);
     if (code != PL_OK)
         return code;
     request_t *request = request_new(loop, then, user, err);

@@ -31,7 +31,9 @@ static int sizes_of(const pl_manual_t *o, const pl_manual_item_t *item, int64_t 
 {
     const int64_t whole = item->batch->count, full = o->micro_shard;
     int count = 0;
-    if (!full || whole < full) {
+    if (full && !whole) {
+        return 0;
+    } else if (!full || whole < full) {
         size[count++] = whole;
     } else {
         size[count++] = full;

@@ -135,9 +135,10 @@ static const char *take_form(const char *p, const char *form, date_t *date)
 
 bool pl_date(const char *text, pl_date_order_t order, double *days)
 {
-    static const char *const forms[] = {"Y-m", "Y/m",   "YQq",   "Y_Qq",   "Qq_Y",
-                                        "M_Y", "d_M_Y", "M_d_Y", "M d, Y", "dMY",
-                                        "MY",  "Y_M_d", "Y_M"};
+    static const char *const forms[] = {"Y-m",    "Y/m",  "YQq",   "Y_Qq",
+                                        "Qq_Y",   "M_Y",  "d_M_Y", "M_d_Y",
+                                        "M d, Y", "dMY",  "MY",    "Y_M_d",
+                                        "Y_M",    "M. Y", "M, Y",  "m/Y"};
     date_t date;
     bool has_day = true;
     const char *p = take_numbers(text, order, &date);

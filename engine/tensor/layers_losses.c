@@ -114,10 +114,12 @@ static pl_loss_t ctc_of(pl_layer_builder_t *b, pl_node_t x, const pl_loss_data_t
                    PL_TEXT_OF(of), PL_TEXT_OF(labels));
     if (g->error.code)
         return pl_pair(PL_NO_NODE, PL_NO_NODE);
+    pl_node_t mask;
     const pl_node_t number = pl_cast(g, data->y, PL_F32),
-                    is_label = pl_greater_equal(g, number, pl_scalar(g, 0)),
-                    steps = pl_layer_has_mask(g, of)
-                                ? pl_sum(g, pl_input(g, "mask"), (int[]){1}, 1, false)
+                    ended = pl_cumsum(g, pl_less(g, number, pl_scalar(g, 0)), 1),
+                    is_label = pl_equal(g, ended, pl_scalar(g, 0)),
+                    steps = pl_layer_mask(b, of, &mask)
+                                ? pl_sum(g, mask, (int[]){1}, 1, false)
                                 : pl_broadcast_to(g, pl_scalar(g, (double)of.dim[1]),
                                                   PL_SHAPE(of.dim[0])),
                     length = pl_sum(g, is_label, (int[]){1}, 1, false),

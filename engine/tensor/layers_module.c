@@ -336,10 +336,13 @@ static pl_node_t rescale(pl_graph_t *g, const layers_t *m, pl_node_t x, bool bac
     const pl_shape_t shape = pl_shape_of(g, x);
     double factor[sizeof m->target_factors.value / sizeof(double)];
     pl_node_t mean, by;
+    if (g->error.code)
+        return x;
     if (!count && !(m->target_factor > 0))
         return x;
     if (count) {
-        if (count != m->target_means.count || shape.dim[shape.rank - 1] % count)
+        if (count != m->target_means.count || shape.rank < 1
+            || shape.dim[shape.rank - 1] % count)
             pl_graph_fail(g, PL_EINVAL,
                           "target_means and target_factors need a number for each of the "
                           "%d targets",
@@ -391,13 +394,20 @@ static void last_check(pl_graph_t *g, const char *loss, const json_t *layer, siz
 {
     const char *text = json_string_value(layer) ? json_string_value(layer) : "";
     const bool of_classes = !strcmp(loss, "cross_entropy") || !strcmp(loss, "ctc"),
-               of_labels = !strcmp(loss, "bce");
-    if ((!strcmp(text, "softmax") && of_classes)
+               of_labels = !strcmp(loss, "bce"),
+               of_logarithms = !strcmp(loss, "nll") || !strcmp(loss, "kl"),
+               is_softmax = !strcmp(text, "softmax");
+    if ((is_softmax && of_classes)
         || (!strcmp(text, "sigmoid") && (of_classes || of_labels)))
         pl_graph_fail(g, PL_EINVAL,
                       "\"module.layers.%zu\": remove the last layer, %s: the loss %s "
                       "takes logits, and computes it itself",
                       last, text, loss);
+    if (is_softmax && of_logarithms)
+        pl_graph_fail(g, PL_EINVAL,
+                      "\"module.layers.%zu\": write log_softmax in place of softmax: the "
+                      "loss %s takes logarithms of probabilities",
+                      last, loss);
 }
 
 /* The output by which predictions know what x is: "logits" of classes, probabilities of

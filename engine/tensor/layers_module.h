@@ -51,6 +51,7 @@ typedef struct pl_layer_builder {
         pl_node_t node;
     } kept[PL_LAYER_KEPT];
     int kept_count;
+    int tokens;                                   /* in front of sequences */
     int count;                                    /* layers so far */
     char path[PL_LAYER_PATH];                     /* of the layer, which names its
                                                      parameters: "3.residual.0" */
@@ -107,8 +108,9 @@ pl_node_t pl_layer_attention(pl_layer_builder_t *b, pl_node_t x,
 pl_node_t pl_layer_lstm(pl_layer_builder_t *b, pl_node_t x,
                         const pl_layer_arguments_t *a);
 pl_node_t pl_layer_gru(pl_layer_builder_t *b, pl_node_t x, const pl_layer_arguments_t *a);
-/* Whether the field "mask" of the data says which of x [B, T, ...] are values. */
-bool pl_layer_has_mask(pl_graph_t *g, pl_shape_t shape);
+/* The field "mask" of the data, which says which of x [B, T, ...] are values: 1 or 0;
+ * tokens in front are values.  False: there is none of this size. */
+bool pl_layer_mask(pl_layer_builder_t *b, pl_shape_t shape, pl_node_t *mask);
 
 /* ---- layers_losses.c ---- */
 

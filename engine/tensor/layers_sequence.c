@@ -17,11 +17,23 @@ pl_node_t pl_layer_positions(pl_layer_builder_t *b, pl_node_t x,
     return pl_add(b->g, x, pl_cache_rows(b->g, weight));
 }
 
-bool pl_layer_has_mask(pl_graph_t *g, pl_shape_t shape)
+bool pl_layer_mask(pl_layer_builder_t *b, pl_shape_t shape, pl_node_t *mask)
 {
-    return shape.rank == 3 && pl_has_input(g, "mask")
-           && pl_same_shape(pl_shape_of(g, pl_input(g, "mask")),
-                            PL_SHAPE(shape.dim[0], shape.dim[1]));
+    if (b->g->error.code || shape.rank != 3 || !pl_has_input(b->g, "mask"))
+        return false;
+    const pl_node_t field = pl_input(b->g, "mask");
+    const pl_shape_t of = pl_shape_of(b->g, field);
+    const int64_t more = of.rank == 2 ? shape.dim[1] - of.dim[1] : -1;
+    if (of.rank != 2 || of.dim[0] != shape.dim[0] || (more && more != b->tokens))
+        return false;
+    *mask = field;
+    if (!more)
+        return true;
+    const pl_node_t part[] = {pl_broadcast_to(b->g, pl_scalar(b->g, 1),
+                                              PL_SHAPE(shape.dim[0], more)),
+                              pl_cast(b->g, field, PL_F32)};
+    *mask = pl_concat(b->g, part, 2, 1);
+    return true;
 }
 
 pl_node_t pl_layer_token(pl_layer_builder_t *b, pl_node_t x,
@@ -34,6 +46,7 @@ pl_node_t pl_layer_token(pl_layer_builder_t *b, pl_node_t x,
         return PL_NO_NODE;
     const pl_shape_t one = PL_SHAPE(1, 1, shape.dim[2]),
                      each = PL_SHAPE(shape.dim[0], 1, shape.dim[2]);
+    b->tokens++;
     const pl_node_t weight = pl_param(b->g, "weight", one, pl_normal(a->value[0])),
                     rows[] = {pl_broadcast_to(b->g, weight, each), x};
     return pl_concat(b->g, rows, 2, 1);
@@ -72,11 +85,10 @@ pl_node_t pl_layer_attention(pl_layer_builder_t *b, pl_node_t x,
         bias = pl_layer_kept(b, a->text[8]);
         options.bias = &bias;
     }
-    const bool has_mask = a->is_given[9] || (!options.causal && pl_layer_has_mask(g, of));
-    if (has_mask) {
-        mask = a->is_given[9] ? pl_layer_kept(b, a->text[9]) : pl_input(g, "mask");
+    if (a->is_given[9])
+        mask = pl_layer_kept(b, a->text[9]);
+    if (a->is_given[9] || (!options.causal && pl_layer_mask(b, of, &mask)))
         options.mask = &mask;
-    }
     const int64_t width = s.dim[2] / heads, own = heads * width, other = few * width;
     const pl_node_t queries = crosses ? pl_linear(g, "q", x, own)
                                       : pl_linear(g, "qkv", x, own + 2 * other),
@@ -106,9 +118,9 @@ static pl_node_t recurrent_build(pl_layer_builder_t *b, pl_node_t x,
                                       .dropout = a->value[3],
                                       .no_bias = a->is_given[5]};
     const pl_shape_t shape = pl_shape_of(b->g, x);
-    pl_node_t lengths;
-    if (pl_layer_has_mask(b->g, shape)) {
-        lengths = pl_sum(b->g, pl_input(b->g, "mask"), (int[]){1}, 1, false);
+    pl_node_t lengths, mask;
+    if (pl_layer_mask(b, shape, &mask)) {
+        lengths = pl_sum(b->g, mask, (int[]){1}, 1, false);
         lengths = pl_cast(b->g, lengths, PL_I64);
         options.lengths = &lengths;
     }

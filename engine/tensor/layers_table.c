@@ -433,7 +433,9 @@ const pl_layer_rule_t pl_layer_table[] = {
      "heads: causal? dropout=0 kv_heads=0 window=0 rotary? keys@ scale=0 bias@ mask@",
      "attention of [B, T, C] to itself, or to what was kept as keys; 0: as many kv_heads "
      "as heads, no window, the scale 1 / sqrt(C / heads). bias, which is added to the "
-     "scores, and mask were kept. Without causal, keys end where the field mask does",
+     "scores, and mask were kept; this mask stands in place of the field mask, with "
+     "which "
+     "keys end otherwise, without causal",
      pl_layer_attention},
     {"lstm", "units: layers=1 bidirectional? dropout=0 last? no_bias?",
      "[B, T, C] -> [B, T, units], or twice as many of both directions; last: [B, units], "

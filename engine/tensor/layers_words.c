@@ -303,6 +303,7 @@ static pl_node_t operator_build(pl_layer_builder_t *b, pl_node_t x,
 static const pl_operator_ops_t *operator_of(const char *text)
 {
     char name[PL_LAYER_NAME];
+    text += strspn(text, " ");
     const size_t length = strcspn(text, " ");
     if (length >= sizeof name)
         return NULL;

@@ -12,7 +12,7 @@ import sys
 import threading
 import warnings
 import zlib
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
 import numpy as np
 
@@ -130,14 +130,15 @@ class Samples:
     """Samples as arrays by field, with the classes of "y"."""
     has_end, left_out, raised = True, 0, None               # as of Streamed
 
-    def __init__(self, data: Any, like: Any = None, columns: Optional[Mapping[str, List[str]]] = None) -> None:
-        """like: samples of training; columns: of frames, by field, as training had them."""
+    def __init__(self, data: Any, like: Any = None, columns: Optional[Callable[[], Any]] = None) -> None:
+        """like: samples of training; columns: gives those of frames, by field, as training had them."""
         self.class_names: Optional[List[str]] = like.class_names if like else None
         self.is_text = False                                # y, as it is given
         given = fields_of(data)
         if not 1 <= len(given) <= interface.PL_FIELDS:
             raise ValueError(f"data have 1 to {interface.PL_FIELDS} fields, not {len(given)}")
-        known = getattr(like, "columns", columns) or {}
+        has_frames = any(hasattr(values, "columns") for values in given.values())
+        known = getattr(like, "columns", None) or (columns() if columns and has_frames else {})
         given = {name: in_order(name, values, known.get(name)) for name, values in given.items()}
         self.columns = {name: list(map(str, values.columns)) for name, values in given.items() if hasattr(values, "columns")}
         if "y" in given:

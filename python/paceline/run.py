@@ -225,7 +225,7 @@ class Model:
     def __init__(self, checkpoint: Union[str, Path], threads: int = 1) -> None:
         """checkpoint: a .safetensors file, a checkpoint or the folder of a run; threads: that compute."""
         self._loaded, self._lock = [c_void_p(call(lib.pl_model_load, os.fsencode(checkpoint), threads))], threading.Lock()
-        self._path, self._columns = os.fsdecode(checkpoint), frame_columns_of(checkpoint)
+        self._path = os.fsdecode(checkpoint)
         weakref.finalize(self, self._unload, self._loaded, self._lock)
 
     def __repr__(self) -> str:
@@ -237,7 +237,8 @@ class Model:
             lib.pl_model_unload(loaded.pop())
 
     def __call__(self, data: Data) -> Dict[str, np.ndarray]:
-        answers, arrays = interface.pl_answers_t(), Samples(fields_of(data), None, self._columns).arrays()
+        answers, arrays = interface.pl_answers_t(), Samples(
+            fields_of(data), None, lambda: frame_columns_of(self._path)).arrays()
         with self._lock:                                    # C takes one thread at a time
             if not self._loaded:
                 raise Error("PL_ESTATE", "the program ends, and has unloaded the model")
@@ -465,7 +466,8 @@ class Trainer:
             raise TypeError(f"{read['name']} reads validation data itself: pass val_split=0.1, or its own options")
         for name, data in parts.items():
             if data is not None and data is not read:
-                samples[name] = samples_of(data, samples.get("train"), frame_columns_of(checkpoint) if checkpoint else None)
+                samples[name] = samples_of(data, samples.get("train"),
+                                           (lambda: frame_columns_of(checkpoint)) if checkpoint else None)
         trainer, of_data, endings = self._plan(samples)
         folder = tempfile.mkdtemp(prefix="paceline-") if self._is_apart() or isinstance(self.weights, Mapping) \
             else None

@@ -335,7 +335,7 @@ class Streamed:
 
 
 def samples_of(data: Data, like: Any = None, columns: Any = None) -> Any:
-    """Samples of arrays, or Streamed ones; like: of training; columns: of frames, as training had them."""
+    """Samples of arrays, or Streamed ones; like: of training; columns: as of Samples."""
     if isinstance(data, (Samples, Streamed)):
         return data
     if isinstance(like, Streamed):

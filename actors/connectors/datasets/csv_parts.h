@@ -242,9 +242,9 @@ int csv_begin(csv_dataset_t *csv, const pl_data_request_t *request, pl_error_t *
 
 /* Reads the table, and empties the cells that are as good as empty. */
 int csv_load(csv_dataset_t *csv, pl_error_t *err);
-/* The rows at the beginning of a file, in at most so many bytes; *taken: in how many. */
-int csv_load_begin(csv_dataset_t *csv, const pl_file_map_t *map, size_t most,
-                   size_t *taken, pl_error_t *err);
+/* The rows at the beginning of text[0..all), in at most so many bytes. */
+int csv_load_begin(csv_dataset_t *csv, const char *text, size_t all, size_t most,
+                   pl_error_t *err);
 
 /* Numbers the groups of the rows, in the order in which they come. */
 int csv_number_groups(csv_dataset_t *csv, pl_error_t *err);

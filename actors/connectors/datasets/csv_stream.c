@@ -405,28 +405,20 @@ static int stream_refuse(const csv_dataset_t *csv, const pl_data_request_t *requ
     return PL_OK;
 }
 
-int csv_load_begin(csv_dataset_t *csv, const pl_file_map_t *map, size_t most,
-                   size_t *taken, pl_error_t *err)
+int csv_load_begin(csv_dataset_t *csv, const char *text, size_t all, size_t most,
+                   pl_error_t *err)
 {
-    static const pl_table_t unknown = {.format = PL_CSV_ANY};
-    const bool is_json = csv_is_json_lines(csv->options.path);
-    const char *text = (const char *)map->data;
-    size_t size = map->size < most ? map->size : most;
+    size_t size = all < most ? all : most;
     int code = PL_OK;
     for (bool again = true; again;) {
-        while (size < map->size && size > 0 && text[size - 1] != '\n')
+        while (size < all && size > 0 && text[size - 1] != '\n')
             size--;                                         /* a row that is cut off */
-        const csv_part_t part = {.text = text,
-                                 .size = size,
-                                 .head = is_json ? &unknown : NULL,
-                                 .is_json = is_json,
-                                 .line = 1};
+        const csv_part_t part = {.text = text, .size = size};
         csv->source.part = &part;
         code = csv_load(csv, err);
         csv->source.part = NULL;
         /* A line end in quotes ends no row: perhaps one further before does. */
-        again = code == PL_EFORMAT && size < map->size && size > most / 2;
-        *taken = size;
+        again = code == PL_EFORMAT && size < all && size > most / 2;
         size -= again ? most / 16 : 0;
     }
     return code;
@@ -451,13 +443,12 @@ static int stream_begin(csv_dataset_t *csv, pl_error_t *err)
     stream->is_json = csv_is_json_lines(csv->options.path);
     stream->line = 1;
     csv_dataset_t begin = stream->fresh;
-    size_t taken;
     if (stream->is_json) {
         const bool has_mark = map.size >= 3 && !memcmp(map.data, "\xEF\xBB\xBF", 3);
         stream->from = has_mark ? 3 : 0;
         stream->head.format = PL_CSV_ANY;
     } else {
-        code = csv_load_begin(&begin, &map, BEGIN, &taken, err);
+        code = csv_load_begin(&begin, (const char *)map.data, map.size, BEGIN, err);
     }
     if (!code && !stream->is_json && begin.table.rows) {
         stream->from = (uint64_t)(begin.table.start[0] - begin.table.text);

@@ -17,9 +17,10 @@ int csv_time_find(const csv_dataset_t *csv, const char *columns, csv_time_t *tim
                   pl_error_t *err)
 {
     *time = (csv_time_t){0};
+    const bool is_one = csv_column(&csv->table, columns, strlen(columns)) >= 0;
     for (size_t length; *columns; columns += length + (columns[length] == ',')) {
         csv_recipe_t recipe;
-        length = strcspn(columns, ",");
+        length = is_one ? strlen(columns) : strcspn(columns, ",");
         const int column = csv_column(&csv->table, columns, length);
         if (column < 0)
             return pl_fail(err, PL_EINVAL, "%s: \"time\": there is no column \"%.*s\"",

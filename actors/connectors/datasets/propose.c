@@ -19,8 +19,8 @@
 
 #define STEPS 8000
 
-/* A larger table stays on the disk, and its beginning shows what it is like. */
-enum { LARGE = 512 << 20, LOOKED_AT = 8 << 20 };
+/* A larger table stays on the disk, and some pieces of it show what it is like. */
+enum { LARGE = 512 << 20, PIECE = 1 << 20, PIECES = 8 };
 
 /* Of fewer samples none are kept for validation. */
 #define SPLIT_MIN 10
@@ -221,27 +221,59 @@ static void propose_cells(proposal_t *p)
     }
 }
 
-/* Reads the table, or the beginning of one that stays on the disk. */
+/* The beginning of a file and rows from all over it, as the text of a table; -> its
+ * size, 0: no memory. */
+static size_t pieces_take(const pl_file_map_t *map, char **text_p)
+{
+    char *text = *text_p = pl_alloc(PIECES * PIECE);
+    size_t size = 0;
+    for (size_t k = 0; k < PIECES && text; k++) {
+        const char *from = (const char *)map->data
+                           + (map->size - PIECE) / (PIECES - 1) * k,
+                   *end;
+        size_t length = PIECE;
+        if (k) {                                            /* behind a row's end */
+            const char *first = memchr(from, '\n', length);
+            length -= first ? (size_t)(first + 1 - from) : length;
+            from = first ? first + 1 : from;
+        }
+        end = memrchr(from, '\n', length);
+        length = end ? (size_t)(end + 1 - from) : 0;
+        memcpy(text + size, from, length);
+        size += length;
+    }
+    return size;
+}
+
+/* Reads the table, or pieces of one that stays on the disk.  If a row has line ends,
+ * which pieces may cut, its beginning is read alone. */
 static int table_read(proposal_t *p, pl_error_t *err)
 {
     const char *path = p->csv.options.path;
     struct stat status;
     pl_file_map_t map = {.data = NULL};
+    char *text = NULL;
     if (stat(path, &status) == 0 && S_ISREG(status.st_mode) && !pl_is_sqlite(path)
-        && pl_file_map(path, LARGE, &map, err) != PL_OK)
+        && !csv_is_json_lines(path) && pl_file_map(path, LARGE, &map, err) != PL_OK)
         return err->code;
     if (!map.data)
         return csv_load(&p->csv, err);
-    size_t taken;
-    int code = csv_load_begin(&p->csv, &map, LOOKED_AT, &taken, err);
-    if (!code && p->csv.table.columns > 1) {
-        p->larger = (double)map.size / (double)taken;
+    size_t size = pieces_take(&map, &text);
+    int code = text ? csv_load_begin(&p->csv, text, size, size, err) : pl_no_memory(err);
+    if (code == PL_EFORMAT) {
+        size = PIECES * PIECE;
+        code = csv_load_begin(&p->csv, (const char *)map.data, map.size, size, err);
+    }
+    pl_free(text);
+    if (!code && p->csv.table.columns > 1 && p->csv.table.rows > 1) {
+        p->larger = (double)map.size / (double)size;
         propose_set(p, "data.stream", json_true());
         propose_set(p, "data.shuffle_window", json_integer(10000));
         propose_reason(
             p, "data.stream",
             "%.1f GB stay on the disk and are read in parts, in windows of 10000 rows "
-            "that are shuffled. What is said of columns is of the first %lld rows.",
+            "that are shuffled. What is said of columns is of %lld rows from all over "
+            "it.",
             (double)map.size / 1e9, (long long)p->csv.table.rows);
     } else if (!code) {
         pl_table_release(&p->csv.table);

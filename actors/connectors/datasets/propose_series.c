@@ -147,6 +147,8 @@ static const char *find_obstacle(const proposal_t *p, bool classes, int order,
     if (order == CSV_TIME_REPEATS)
         return "its times repeat: rows are shuffled; for a series, keep one row of each "
                "time";
+    if (order == CSV_TIME_NONE)
+        return "some rows have none: rows are shuffled; for a series, fill its cells";
     if (order != CSV_TIME_RISES && order != CSV_TIME_FALLS)
         return "the rows are not in its order: they are shuffled; for a series, sort the "
                "file by it, and put each of several series into a file of its own";
@@ -189,6 +191,28 @@ static bool is_alone(const proposal_t *p, int *time)
     return alone;
 }
 
+/* A column of other texts that has the name of a time is named, too. */
+static void tell_unread(proposal_t *p)
+{
+    const pl_table_t *table = &p->csv.table;
+    for (int k = 0; table->name && k < table->columns; k++) {
+        const table_column_t *c = &p->column[k];
+        bool is_named = false;
+        for (int i = 0; i < TIME_WORDS; i++)
+            is_named = is_named || strcasestr(table->name[k], time_words[i]);
+        if (!is_named || k == p->target || c->kind == KIND_NUMBER || c->kind == KIND_DATE
+            || table->rows < 3 || c->distinct < c->filled)
+            continue;
+        propose_reason(
+            p, "data.name",
+            "\"%.100s\" has the name of a time, but cells such as \"%.40s\" are "
+            "no dates that are known: write 2010-01-31 or 2010-01. Rows are "
+            "shuffled.",
+            table->name[k], pl_table_cell(table, 0, k));
+        return;
+    }
+}
+
 bool propose_find_series(proposal_t *p, bool classes)
 {
     char why_text[200], text[24];
@@ -212,8 +236,10 @@ bool propose_find_series(proposal_t *p, bool classes)
                 : " Rows are read from the last one up, in the order of time.");
         return true;
     }
-    if (classes || p->csv.table.rows < PROPOSE_SERIES_ROWS || !is_alone(p, &time))
+    if (classes || p->csv.table.rows < PROPOSE_SERIES_ROWS || !is_alone(p, &time)) {
+        tell_unread(p);
         return false;
+    }
     if (time >= 0)
         snprintf(p->time, sizeof p->time, "%s", propose_name(p, time, text));
     propose_reason(p, time >= 0 ? "data.time" : "data.window",
