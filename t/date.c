@@ -42,9 +42,11 @@ static void a_month_may_be_a_name(void)
 
 static void a_date_without_a_day_is_the_first(void)
 {
-    static const char *const months[] = {"1995-04", "1995/04",  "Apr 1995", "april-1995",
-                                         "Apr1995", "1995 Apr", "1995Q2",   "1995-q2",
-                                         "1995 Q2", "Q2 1995",  "Q2-1995"};
+    static const char *const months[] = {"1995-04",     "1995/04", "Apr 1995",
+                                         "april-1995",  "Apr1995", "1995 Apr",
+                                         "1995Q2",      "1995-q2", "1995 Q2",
+                                         "Q2 1995",     "Q2-1995", "Apr. 1995",
+                                         "April, 1995", "04/1995"};
     for (size_t k = 0; k < sizeof months / sizeof *months; k++)
         ok(days_of(months[k]) == 9221, "\"%s\" is 1 April", months[k]);
     ok(days_of("1995Q1") == 9131 && days_of("1995Q4") == 9404, "first and last quarter");

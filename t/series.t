@@ -66,6 +66,17 @@ columns_that_are_months_make_no_series_of_years() {
     is "$(grep -c window years.json)" 0 "a row predicts its last month from the others"
 }
 
+a_time_that_cannot_be_read_is_named() {
+    awk 'BEGIN { print "month,load,wind"; for (k = 0; k < 60; k++) printf "M%d-%d,%.1f,%.1f\n", k % 12, k, k * 7 % 11, k % 5 }' >odd.csv
+    try "$paceline" init odd.csv
+    like "$out" '"month" has the name of a time, but cells such as "M0-0" are no dates that are known: write 2010-01-31' \
+        "with one of its cells"
+    put_months YYYY-MM 60
+    sed '9s/^[^,]*//' months.csv >hole.csv
+    try "$paceline" init hole.csv
+    like "$out" '"when" looks like a time, but some rows have none: rows are shuffled' "so is one that has an empty cell"
+}
+
 a_year_and_a_quarter_are_a_time_together() {
     awk 'BEGIN { print "nr,yr,Quarter,rate,note"; for (k = 0; k < 60; k++)
         printf "%d,%d,%d,%.4f,same\n", k + 1, 1990 + int(k / 4), k % 4 + 1, 5 + sin(k / 3) }' >rates.csv
@@ -173,6 +184,7 @@ a_forecast_is_compared_with_the_last_value() {
 
 run a_time_series_gets_windows trains
 run columns_that_are_months_make_no_series_of_years
+run a_time_that_cannot_be_read_is_named
 run dates_of_many_forms_are_times trains
 run a_year_and_a_quarter_are_a_time_together trains
 run the_newest_row_may_be_the_first trains
