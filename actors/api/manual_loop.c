@@ -445,9 +445,9 @@ int pl_loop_send_batch(pl_loop_t *loop, pl_stage_t stage, int objective,
                        const pl_arrays_t *samples, pl_on_loop_t then, void *user,
                        pl_error_t *err)
 {
-    const bool steps = objective && !samples, shares = loop->has_micro_shards,
-               may_lack = shares && loop->ranks > 1 && stage != PL_PREDICT;
     int code = pl_loop_is_ready(loop, err);
+    const bool steps = objective && !samples, shares = loop && loop->has_micro_shards,
+               may_lack = shares && loop->ranks > 1 && stage != PL_PREDICT;
     if (code == PL_OK && !steps)
         code = pl_require(samples, "a batch", err);
     if (code == PL_OK && !steps
