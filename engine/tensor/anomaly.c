@@ -63,8 +63,8 @@ int pl_index_fail(const pl_op_t *op, int64_t index, int64_t below, pl_error_t *e
     return pl_fail(err, PL_EINVAL, "%s got index %lld, outside [0, %lld): %s",
                    pl_op_where(op, where), (long long)index, (long long)below,
                    table ? "check the data, and how many rows the module gives the table"
-                         : "check the labels of the data, and how many classes "
-                           "the last layer gives");
+                         : "check the labels of the data, module.classes, and the "
+                           "width of the last layer");
 }
 
 int pl_guard_fail(const pl_op_t *guard, uint64_t step, pl_error_t *err)
