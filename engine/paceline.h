@@ -928,7 +928,8 @@ PL_API pl_loop_t *pl_loop_open(pl_engine_t *engine, const pl_options_t *options,
 /* Trains on samples; evaluates them (metrics as of a validation); predicts. The samples
  * are copied before the call returns. A new number of samples is compiled first, which
  * takes a moment. With trainer.accumulate_grad_batches an optimizer step follows every so
- * many batches.
+ * many batches. With the strategy "elastic" a batch has the samples of this rank's
+ * micro-shards, of data.batch_size each, and with several ranks may have none.
  *
  * PL_EINVAL: a field is missing, or has another type or shape. PL_EBUSY: `depth` calls
  * are under way. PL_ESTATE: the loop is not open yet, or no longer.

@@ -767,6 +767,7 @@ static void mistakes_have_a_place(void)
         {"['einsum a']", "einsum needs equation: write \"einsum name equation\"$"},
         {"['sum 0']", "sum takes no axis 0, along which"},
         {"['linear 3'], 'label_smoothing': 1.5", "label_smoothing"},
+        {"['slice 1 0.5 2']", "slice takes a whole number for from, not 0.5$"},
         {"['flip 0']", "flip takes no axis 0, along which the samples of a batch are"},
         {"['']", "\"module.layers.0\": a layer has a name"},
         {"['a b c d e f g h i j k l m']", "a layer has at most 12 words"},

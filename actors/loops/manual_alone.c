@@ -31,15 +31,10 @@ static int sizes_of(const pl_manual_t *o, const pl_manual_item_t *item, int64_t 
 {
     const int64_t whole = item->batch->count, full = o->micro_shard;
     int count = 0;
-    if (full && !whole) {
-        return 0;
-    } else if (!full || whole < full) {
-        size[count++] = whole;
-    } else {
+    if (full && whole >= full)
         size[count++] = full;
-        if (whole % full)
-            size[count++] = whole % full;
-    }
+    if (!full || whole % full)
+        size[count++] = full ? whole % full : whole;
     return count;
 }
 

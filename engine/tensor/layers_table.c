@@ -474,7 +474,7 @@ const pl_layer_rule_t pl_layer_table[] = {
     {"scalar", "value:", "continues with a number in place of x", build_scalar},
     {"range", "count:", "continues with the whole numbers 0, 1, … in place of x",
      build_range},
-    {"arange", "count: from=0 step=1",
+    {"arange", "count: start=0 distance=1",
      "continues with numbers at equal distances in place of x", build_arange},
     {"keep", "name$", "keeps x under a name", build_keep},
     {"use", "name$", "continues with what was kept in place of x", build_use},

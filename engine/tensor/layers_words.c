@@ -137,7 +137,7 @@ static bool is_whole(const char *name)
 {
     static const char *const real[] = {"p",         "dropout",    "momentum", "epsilon",
                                        "deviation", "value",      "f",        "h",
-                                       "from",      "step",       "scale",    "delta",
+                                       "start",     "distance",   "scale",    "delta",
                                        "margin",    "temperature"};
     for (size_t k = 0; k < sizeof real / sizeof *real; k++)
         if (!strcmp(name, real[k]))

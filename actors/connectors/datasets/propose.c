@@ -123,7 +123,7 @@ static void propose_target(proposal_t *p, bool classes)
         propose_set(p, "data.stratify", json_true());
 }
 
-/* Rows of the whole table, of which the first were looked at. */
+/* Rows of the whole table, of which so many were looked at. */
 static int64_t rows_of(const proposal_t *p, int64_t looked_at)
 {
     return p->larger > 0 ? (int64_t)((double)looked_at * p->larger) : looked_at;
