@@ -359,8 +359,13 @@ int pl_prepare_program(pl_exec_op_t *s, const pl_builder_t *b, const pl_fusion_t
         if (o->kind == PL_OPERAND_REPEATED && o->period > 1 && o->period <= block)
             block = block / (int)o->period * (int)o->period;
     }
-    c.p->block = block;
     c.p->fetch_ahead = c.p->count * c.p->operand_count >= FETCH_AHEAD_FROM;
+    /* A single line asks for the whole next block at once, of which there may not be too
+     * much; a total, whose blocks come in falling order, gains nothing. */
+    if (c.p->fetch_ahead && c.p->line_count == 1 && c.own->totals == 0
+        && block == PL_BLOCK)
+        block = PL_BLOCK / 4;
+    c.p->block = block;
     s->scratch = ((size_t)c.own->totals * (size_t)block_count(c.p) * 2 + 16
                   + (size_t)b->threads * (size_t)c.p->registers * PL_BLOCK)
                  * sizeof(float);
