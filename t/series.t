@@ -97,6 +97,29 @@ a_year_and_a_quarter_are_a_time_together() {
     like "$out" '"yr,month" rises from row to row' "months may have names"
 }
 
+missing_rows_of_a_series_are_named() {
+    put_months YYYY-MM 60
+    try "$paceline" init months.csv
+    is "$(grep -c 'Rows are missing' <<<"$out")" 0 "months have 28 to 31 days, and none is missing"
+    sed '15d;30,31d' months.csv >gaps.csv
+    try "$paceline" init gaps.csv
+    like "$out" 'Rows are missing in 2 places, the first above line 15: windows take the rows around them as neighbours. Add them with empty cells' \
+        "one and two missing months are"
+    try "$paceline" fit gaps.json --set trainer.max_epochs=1
+    is "$status" 0 "such a series trains: $err"
+    like "$err" 'Rows are missing in 2 places' "a run says so, too"
+    (head -n 1 gaps.csv; tail -n +2 gaps.csv | tac) >newest.csv
+    try "$paceline" init newest.csv
+    like "$out" 'Rows are missing in 2 places, the first above line ' "also where the newest row is the first"
+    awk 'BEGIN { print "yr,Quarter,rate"; for (k = 0; k < 60; k++) if (k != 20)
+        printf "%d,%d,%.4f\n", 1990 + int(k / 4), k % 4 + 1, 5 + sin(k / 3) }' >gapped.csv
+    try "$paceline" init gapped.csv
+    like "$out" 'Rows are missing in 1 place, the first above line 22' "a quarter of a year is"
+    awk 'BEGIN { print "day,rate"; for (k = 0; k < 90; k++) if (k % 7 < 5) printf "%d,%.4f\n", 1000 + k, 5 + sin(k / 3) }' >work.csv
+    try "$paceline" init work.csv
+    is "$(grep -c 'Rows are missing' <<<"$out")" 0 "free days of every week are not"
+}
+
 the_newest_row_may_be_the_first() {
     put_months YYYY-MM 60
     (head -n 1 months.csv; tail -n +2 months.csv | tac) >latest.csv
@@ -187,6 +210,7 @@ run columns_that_are_months_make_no_series_of_years
 run a_time_that_cannot_be_read_is_named
 run dates_of_many_forms_are_times trains
 run a_year_and_a_quarter_are_a_time_together trains
+run missing_rows_of_a_series_are_named trains
 run the_newest_row_may_be_the_first trains
 run what_looks_like_a_time_is_named_if_rows_are_shuffled
 run a_column_of_numbers_alone_is_a_series trains

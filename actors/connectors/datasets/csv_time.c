@@ -6,9 +6,11 @@
 #include "actors/connectors/datasets/csv_parts.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 #include "base/json_path.h"
 #include "base/json_text.h"
@@ -83,6 +85,69 @@ int csv_time_order(const csv_dataset_t *csv, const csv_time_t *time)
                             : CSV_TIME_FALLS;
 }
 
+/* ---- Rows that are missing ---- */
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Steps from row to row, in units of the last column, from pl_alloc_array().  NULL: no
+ * memory, or columns whose units differ in length, such as the days of months. */
+static double *steps_of(const csv_dataset_t *csv, const csv_time_t *time)
+{
+    const int64_t rows = csv->table.rows;
+    double value[CSV_TIMES], most = 1, last = 0;
+    for (int64_t row = 0; row < rows && time->columns == 2; row++)
+        if (time_read(csv, time, row, value) < 0 && value[1] > most)
+            most = value[1];
+    const bool is_even = time->columns == 1
+                         || (time->columns == 2 && (most == 4 || most == 12));
+    double *step = is_even && rows ? pl_alloc_array((size_t)rows, sizeof *step) : NULL;
+    for (int64_t row = 0; row < rows && step; row++) {
+        const double now = time_read(csv, time, row, value) >= 0 ? last
+                           : time->columns == 2 ? value[0] * most + value[1]
+                                                : value[0];
+        step[row] = row ? fabs(now - last) : 0;
+        last = now;
+    }
+    return step;
+}
+
+bool csv_time_gaps(const csv_dataset_t *csv, const csv_time_t *time,
+                   char text[static CSV_TIME_TEXT])
+{
+    const int64_t rows = csv->table.rows;
+    double *step = rows > 2 ? steps_of(csv, time) : NULL,
+           *sorted = step ? pl_alloc_array((size_t)rows, sizeof *sorted) : NULL;
+    int64_t gaps = 0, first = 0;
+    if (sorted) {
+        memcpy(sorted, step, (size_t)rows * sizeof *sorted);
+        qsort(sorted + 1, (size_t)rows - 1, sizeof *sorted, by_size);
+    }
+    for (int64_t row = rows - 1; row > 0 && sorted; row--) {
+        const bool is_gap = step[row] > 1.5 * sorted[rows / 2];
+        gaps += is_gap;
+        first = is_gap ? row : first;
+    }
+    pl_free(step);
+    pl_free(sorted);
+    if (!gaps || gaps * 20 > rows)
+        return false;
+    char line[PL_PLACE_TEXT];
+    pl_table_line(&csv->table, csv->table.line[first], line);
+    snprintf(
+        text, CSV_TIME_TEXT,
+        "Rows are missing in %lld place%s, the first above line %s: windows take the "
+        "rows around them as neighbours. Add them with empty cells, which are "
+        "filled along a line.",
+        (long long)gaps, gaps == 1 ? "" : "s", line);
+    return true;
+}
+
+/* ---- The order that a run needs ---- */
+
 /* PL_EFORMAT names the first row that has no time, or is not later than the one before
  * it. */
 static int time_refuse(const csv_dataset_t *csv, const csv_time_t *time, bool falls,
@@ -142,8 +207,13 @@ int csv_time_sort(csv_dataset_t *csv, pl_error_t *err)
     if (code)
         return code;
     const int order = csv_time_order(csv, time);
+    const bool says = csv->source.stage != PL_VALIDATE;     /* training has said it */
+    char gaps[CSV_TIME_TEXT];
+    if (says && (order == CSV_TIME_RISES || order == CSV_TIME_FALLS)
+        && csv_time_gaps(csv, time, gaps))
+        csv_log(csv, PL_LOG_WARNING, "%s", gaps);
     if (order == CSV_TIME_FALLS && rows > 1) {
-        if (csv->source.stage != PL_VALIDATE)               /* training has said it */
+        if (says)
             csv_log(csv, PL_LOG_INFO,
                     "the newest row is the first: rows are read from the last one up");
         rows_reverse(&csv->table);

@@ -213,6 +213,15 @@ static void tell_unread(proposal_t *p)
     }
 }
 
+static void propose_gaps(proposal_t *p)
+{
+    csv_time_t time;
+    char gaps[CSV_TIME_TEXT];
+    if (csv_time_find(&p->csv, p->time, &time, NULL) == PL_OK
+        && csv_time_gaps(&p->csv, &time, gaps))
+        propose_reason(p, "data.time", "%s", gaps);
+}
+
 bool propose_find_series(proposal_t *p, bool classes)
 {
     char why_text[200], text[24];
@@ -234,6 +243,7 @@ bool propose_find_series(proposal_t *p, bool classes)
             order == CSV_TIME_RISES
                 ? ""
                 : " Rows are read from the last one up, in the order of time.");
+        propose_gaps(p);
         return true;
     }
     if (classes || p->csv.table.rows < PROPOSE_SERIES_ROWS || !is_alone(p, &time)) {
