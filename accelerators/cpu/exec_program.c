@@ -360,8 +360,9 @@ int pl_prepare_program(pl_exec_op_t *s, const pl_builder_t *b, const pl_fusion_t
             block = block / (int)o->period * (int)o->period;
     }
     c.p->fetch_ahead = c.p->count * c.p->operand_count >= FETCH_AHEAD_FROM;
-    /* A single line asks for the whole next block at once, of which there may not be too
-     * much; a total, whose blocks come in falling order, gains nothing. */
+    /* A program of one line prefetches the next block all at once, and a processor loads
+     * only so much at a time, so that block is short.  Totals, whose blocks come in
+     * falling order, gain nothing by it. */
     if (c.p->fetch_ahead && c.p->line_count == 1 && c.own->totals == 0
         && block == PL_BLOCK)
         block = PL_BLOCK / 4;

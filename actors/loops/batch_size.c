@@ -30,6 +30,7 @@
 #include "base/error.h"
 #include "base/json_path.h"
 #include "base/json_text.h"
+#include "base/median.h"
 #include "base/memory.h"
 
 static const double MEMORY_SHARE = 0.9;      /* of the host's free memory, unless given */
@@ -255,12 +256,12 @@ static void trial_end(finder_t *f, int64_t memory)
     f->peak = grown ? memory : f->peak;
     pl_size_trial_t trial = {.size = f->size,
                              .memory = grown ? memory : 0,
-                             .rate = pl_loop_median(f->rate, (size_t)f->timings),
+                             .rate = pl_median(f->rate, (size_t)f->timings),
                              .fits = !grown || !f->limit
                                      || memory - f->memory <= f->limit};
     for (int64_t k = 0; k < f->timings; k++)
         f->rate[k] = fabs(f->rate[k] / trial.rate - 1);
-    trial.noise = 2 * pl_loop_median(f->rate, (size_t)f->timings);
+    trial.noise = 2 * pl_median(f->rate, (size_t)f->timings);
     trial_keep(f, &trial);
     f->next = trial_after(f);
     trial_call(f, DECIDE);

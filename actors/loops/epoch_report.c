@@ -10,6 +10,7 @@
 #include "base/json_path.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/median.h"
 
 /* ---- progress ---- */
 
@@ -200,7 +201,7 @@ json_t *pl_stragglers_report(pl_stragglers_t *stragglers, int64_t now)
             if (value[rank] > row_value(stragglers, slowest, row))
                 slowest = rank;
         }
-        const double median = pl_loop_median(value, ranks), min = value[0],
+        const double median = pl_median(value, ranks), min = value[0],
                      max = value[ranks - 1];
         spread = median > 0 ? (max - min) / median : 0;
         all = pl_json_with(all, row == OWN ? "own" : pl_timing_names[row],

@@ -68,20 +68,6 @@ int pl_loop_decided(const pl_decide_reply_t *reply, pl_message_t message, bool i
     return PL_OK;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double pl_loop_median(double *value, size_t count)
-{
-    if (!count)
-        return 0;
-    qsort(value, count, sizeof *value, by_value);
-    return (value[(count - 1) / 2] + value[count / 2]) / 2;
-}
-
 json_t *pl_tracker_save(const pl_tracker_t *counts)
 {
     return json_pack("{s:I, s:I, s:I, s:I}", "ready", (json_int_t)counts->ready,

@@ -54,8 +54,6 @@ uint64_t pl_loop_decide(void *self, pl_address_t coordinator,
 int pl_loop_decided(const pl_decide_reply_t *reply, pl_message_t message, bool is_reply,
                     pl_body_t *body, pl_error_t *err);
 
-/* Sorts the values and returns their median  [0: there are none]. */
-double pl_loop_median(double *value, size_t count);
 
 /* ---- progress, counted like Lightning's progress trackers ---- */
 

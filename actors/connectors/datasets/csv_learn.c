@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/median.h"
 #include "base/utf8.h"
 
 /* The most values of a category; a text column has more, or values that are rarely
@@ -192,12 +193,6 @@ void csv_numbers_decide(const csv_options_t *options, const csv_numbers_t *numbe
     recipe->parts |= numbers->largest - numbers->smallest > 60 ? DATE_YEAR : 0;
 }
 
-static int compare_numbers(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median, or the most frequent number, for empty cells, from the rows to train on;
  * value [rows]. */
 static int learn_fill(const csv_dataset_t *csv, const pl_data_split_t *split,
@@ -211,7 +206,7 @@ static int learn_fill(const csv_dataset_t *csv, const pl_data_split_t *split,
     for (int64_t row = 0; row < csv->rows; row++)
         if (!pl_data_split_holds(split, row) && !isnan(value[row]))
             sorted[count++] = value[row];
-    qsort(sorted, (size_t)count, sizeof *sorted, compare_numbers);
+    const double median = pl_median(sorted, (size_t)count);
     for (int64_t k = 0; k < count; k++) {
         run = k > 0 && sorted[k] == sorted[k - 1] ? run + 1 : 1;
         if (run > longest) {
@@ -219,7 +214,6 @@ static int learn_fill(const csv_dataset_t *csv, const pl_data_split_t *split,
             frequent = sorted[k];
         }
     }
-    const double median = count ? (sorted[(count - 1) / 2] + sorted[count / 2]) / 2 : 0;
     pl_free(sorted);
     recipe->fill = csv->options.missing == MISSING_MOST_FREQUENT ? frequent : median;
     return PL_OK;

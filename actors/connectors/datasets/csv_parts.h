@@ -397,11 +397,11 @@ enum {
 int csv_time_find(const csv_dataset_t *csv, const char *columns, csv_time_t *time,
                   pl_error_t *err);
 int csv_time_order(const csv_dataset_t *csv, const csv_time_t *time);
-/* Whether rows are missing between some that are in order: a few steps are longer than
- * one and a half usual ones.  Text says so, and what to do. */
+/* Whether rows are missing in a table whose rows all have a time and are in order: a few
+ * steps are longer than one and a half usual ones.  `text` says so, and what to do. */
 #define CSV_TIME_TEXT 300
-bool csv_time_gaps(const csv_dataset_t *csv, const csv_time_t *time,
-                   char text[static CSV_TIME_TEXT]);
+bool csv_time_lacks_rows(const csv_dataset_t *csv, const csv_time_t *time,
+                         char text[static CSV_TIME_TEXT]);
 /* Finds the columns of "time", and brings the rows into their order if the newest is the
  * first.  PL_EFORMAT names the first row that is in neither order. */
 int csv_time_sort(csv_dataset_t *csv, pl_error_t *err);

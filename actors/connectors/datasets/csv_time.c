@@ -1,4 +1,5 @@
-/* csv_time.c - the order of the rows of a time series, by the columns of "time"
+/* csv_time.c - the order of the rows of a time series, by the columns of "time", and
+ * rows that are missing between them
  *
  * A time may stand in several columns, such as a year and a month: rows that are equal in
  * the first one are in the order of the next.  A file whose newest row is the first is
@@ -14,6 +15,7 @@
 #include "base/error.h"
 #include "base/json_path.h"
 #include "base/json_text.h"
+#include "base/median.h"
 
 int csv_time_find(const csv_dataset_t *csv, const char *columns, csv_time_t *time,
                   pl_error_t *err)
@@ -87,53 +89,44 @@ int csv_time_order(const csv_dataset_t *csv, const csv_time_t *time)
 
 /* ---- Rows that are missing ---- */
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Steps from row to row, in units of the last column, from pl_alloc_array().  NULL: no
+/* The time of each row in units of the last column, from pl_alloc_array().  NULL: no
  * memory, or columns whose units differ in length, such as the days of months. */
-static double *steps_of(const csv_dataset_t *csv, const csv_time_t *time)
+static double *times_of(const csv_dataset_t *csv, const csv_time_t *time)
 {
     const int64_t rows = csv->table.rows;
-    double value[CSV_TIMES], most = 1, last = 0;
+    double value[CSV_TIMES], units = 1;
     for (int64_t row = 0; row < rows && time->columns == 2; row++)
-        if (time_read(csv, time, row, value) < 0 && value[1] > most)
-            most = value[1];
+        if (time_read(csv, time, row, value) < 0 && value[1] > units)
+            units = value[1];
     const bool is_even = time->columns == 1
-                         || (time->columns == 2 && (most == 4 || most == 12));
-    double *step = is_even && rows ? pl_alloc_array((size_t)rows, sizeof *step) : NULL;
-    for (int64_t row = 0; row < rows && step; row++) {
-        const double now = time_read(csv, time, row, value) >= 0 ? last
-                           : time->columns == 2 ? value[0] * most + value[1]
-                                                : value[0];
-        step[row] = row ? fabs(now - last) : 0;
-        last = now;
+                         || (time->columns == 2 && (units == 4 || units == 12));
+    double *at = is_even ? pl_alloc_array((size_t)rows, sizeof *at) : NULL;
+    for (int64_t row = 0; row < rows && at; row++) {
+        time_read(csv, time, row, value);
+        at[row] = time->columns == 2 ? value[0] * units + value[1] : value[0];
     }
-    return step;
+    return at;
 }
 
-bool csv_time_gaps(const csv_dataset_t *csv, const csv_time_t *time,
-                   char text[static CSV_TIME_TEXT])
+bool csv_time_lacks_rows(const csv_dataset_t *csv, const csv_time_t *time,
+                         char text[static CSV_TIME_TEXT])
 {
     const int64_t rows = csv->table.rows;
-    double *step = rows > 2 ? steps_of(csv, time) : NULL,
-           *sorted = step ? pl_alloc_array((size_t)rows, sizeof *sorted) : NULL;
-    int64_t gaps = 0, first = 0;
-    if (sorted) {
-        memcpy(sorted, step, (size_t)rows * sizeof *sorted);
-        qsort(sorted + 1, (size_t)rows - 1, sizeof *sorted, by_size);
-    }
-    for (int64_t row = rows - 1; row > 0 && sorted; row--) {
-        const bool is_gap = step[row] > 1.5 * sorted[rows / 2];
-        gaps += is_gap;
-        first = is_gap ? row : first;
-    }
+    double *at = rows > 2 ? times_of(csv, time) : NULL,
+           *step = at ? pl_alloc_array((size_t)rows, sizeof *step) : NULL, usual = 0;
+    int64_t places = 0, first = 0;
+    for (int64_t row = 1; row < rows && step; row++)
+        step[row - 1] = fabs(at[row] - at[row - 1]);
+    if (step)
+        usual = pl_median(step, (size_t)rows - 1);
+    for (int64_t row = rows - 1; row > 0 && step; row--)
+        if (fabs(at[row] - at[row - 1]) > 1.5 * usual) {
+            places++;
+            first = row;
+        }
+    pl_free(at);
     pl_free(step);
-    pl_free(sorted);
-    if (!gaps || gaps * 20 > rows)
+    if (!places || places * 20 > rows)
         return false;
     char line[PL_PLACE_TEXT];
     pl_table_line(&csv->table, csv->table.line[first], line);
@@ -142,7 +135,7 @@ bool csv_time_gaps(const csv_dataset_t *csv, const csv_time_t *time,
         "Rows are missing in %lld place%s, the first above line %s: windows take the "
         "rows around them as neighbours. Add them with empty cells, which are "
         "filled along a line.",
-        (long long)gaps, gaps == 1 ? "" : "s", line);
+        (long long)places, places == 1 ? "" : "s", line);
     return true;
 }
 
@@ -208,10 +201,10 @@ int csv_time_sort(csv_dataset_t *csv, pl_error_t *err)
         return code;
     const int order = csv_time_order(csv, time);
     const bool says = csv->source.stage != PL_VALIDATE;     /* training has said it */
-    char gaps[CSV_TIME_TEXT];
+    char lacks[CSV_TIME_TEXT];
     if (says && (order == CSV_TIME_RISES || order == CSV_TIME_FALLS)
-        && csv_time_gaps(csv, time, gaps))
-        csv_log(csv, PL_LOG_WARNING, "%s", gaps);
+        && csv_time_lacks_rows(csv, time, lacks))
+        csv_log(csv, PL_LOG_WARNING, "%s", lacks);
     if (order == CSV_TIME_FALLS && rows > 1) {
         if (says)
             csv_log(csv, PL_LOG_INFO,

@@ -213,13 +213,13 @@ static void tell_unread(proposal_t *p)
     }
 }
 
-static void propose_gaps(proposal_t *p)
+static void propose_missing_rows(proposal_t *p)
 {
     csv_time_t time;
-    char gaps[CSV_TIME_TEXT];
+    char lacks[CSV_TIME_TEXT];
     if (csv_time_find(&p->csv, p->time, &time, NULL) == PL_OK
-        && csv_time_gaps(&p->csv, &time, gaps))
-        propose_reason(p, "data.time", "%s", gaps);
+        && csv_time_lacks_rows(&p->csv, &time, lacks))
+        propose_reason(p, "data.time", "%s", lacks);
 }
 
 bool propose_find_series(proposal_t *p, bool classes)
@@ -243,7 +243,7 @@ bool propose_find_series(proposal_t *p, bool classes)
             order == CSV_TIME_RISES
                 ? ""
                 : " Rows are read from the last one up, in the order of time.");
-        propose_gaps(p);
+        propose_missing_rows(p);
         return true;
     }
     if (classes || p->csv.table.rows < PROPOSE_SERIES_ROWS || !is_alone(p, &time)) {
