@@ -195,6 +195,14 @@ int pl_array_leave(pl_array_t *array, pl_file_map_t *map, int code)
     return code;
 }
 
+void pl_array_expect(const pl_array_t *array, int64_t first, size_t count)
+{
+    enum { LINE = 64, MOST = 4096 };        /* bytes; the processor follows longer runs */
+    const size_t width = pl_array_width(array->dtype), bytes = count * width;
+    for (size_t k = 0; k < bytes && k < MOST && !array->in_file; k += LINE)
+        __builtin_prefetch((const char *)array->data + (size_t)first * width + k);
+}
+
 int pl_array_read(const pl_array_t *array, const char *name, int64_t first, size_t count,
                   pl_dtype_t to, void *out, pl_error_t *err)
 {

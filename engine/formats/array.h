@@ -31,6 +31,10 @@ typedef struct pl_array {
 
 void pl_array_release(pl_array_t *array);
 
+/* The elements will be read soon: samples lie far from each other in memory, so they are
+ * fetched from there while others are converted.  Does nothing for those in a file. */
+void pl_array_expect(const pl_array_t *array, int64_t first, size_t count);
+
 /* Reads elements [first, first + count) as pl_convert() converts them, from memory or
  * from the file, which is called `name` in errors: PL_EIO, also if it has become shorter;
  * PL_EFORMAT: larger than int64.  Several threads may read at once. */

@@ -341,6 +341,9 @@ static int idx_read(const void *self, const pl_read_request_t *request,
     float *x = field[0];
     for (int i = 0; i < request->count && code == PL_OK; i++, x += idx->pixels) {
         const int64_t from = request->index[i] * (int64_t)idx->pixels;
+        if (i + 1 < request->count)
+            pl_array_expect(images, request->index[i + 1] * (int64_t)idx->pixels,
+                            idx->pixels);
         if (!images->in_file)
             idx_scale(idx, (const char *)images->data + (size_t)from * width, idx->pixels,
                       x);

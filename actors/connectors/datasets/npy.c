@@ -275,6 +275,10 @@ static int npy_read(const void *self, const pl_read_request_t *request,
                 steps = npy->offset[at + 1] - npy->offset[at];
                 at = npy->offset[at];
                 apart = request->length;
+            } else if (i + 1 < request->count) {
+                pl_array_expect(&one->array,
+                                request->index[i + 1] * (int64_t)one->elements,
+                                one->elements);
             }
             code = pl_array_read(&one->array, one->path, at * (int64_t)one->elements,
                                  one->elements * (size_t)steps, one->dtype,
