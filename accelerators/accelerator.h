@@ -62,11 +62,16 @@ typedef struct pl_replay {
     bool continues;                /* the plan's last replay waits at a collective, and
                                       this one is the rest of it; nothing was replayed
                                       in between */
+    const struct pl_replay *next;  /* in: the replay that is started right after this one,
+                                      complete already; the device may report the end of
+                                      this one with that one's  [NULL: unknown] */
     int collective;                /* out: the graph's collective at which the replay
                                       waits, from 1; no result is stored yet
                                       [0: the replay is complete] */
     bool skipped;                  /* out: a guard was not finite; the operators after
                                       it did not run */
+    double seconds;                /* out: s that it took, by the device's clock  [left at
+                                      0: the actor measures the time until done()] */
     double forward;                /* out: s from the start to the first operator of
                                       backward  [left at 0] */
     /* The device may call it when the first `buckets` buckets of the graph are final, so

@@ -169,7 +169,8 @@ static void replay_done(pl_replay_t *replay, const pl_error_t *err)
     pl_device_t *device = running->device;
     const int64_t since = device->since;
     device->since = pl_now();
-    call_replay->seconds = (double)(device->since - since) / 1e9;
+    call_replay->seconds = replay->seconds > 0 ? replay->seconds
+                                               : (double)(device->since - since) / 1e9;
     if (err && running->failure.code == PL_OK)
         running->failure = *err;
     if (--running->left)
@@ -264,6 +265,7 @@ static int running_fill(running_t *running, const pl_replay_plan_t *msg,
         second->metrics = running->metrics + compiled->sums;
         second->seed = msg->seed, second->step = msg->step;
         second->fail_fast = msg->fail_fast;
+        replay->next = second;
     }
     memcpy((then ? second : replay)->scalar, msg->scalars.data, msg->scalars.size);
     if (batch && batch->pages && device->ops->pin)

@@ -37,6 +37,7 @@ static int emulated_open(void *self, pl_device_info_t *info, pl_error_t *err)
     for (int k = 0; k < STREAMS_MAX; k++)
         e->stream[k] = (streams_handle_t){e->streams, k};
     e->gpu.checks = true;
+    e->gpu.short_replay = 60;
     if (getenv("EMULATED_LIMIT"))
         e->limit = (size_t)atol(getenv("EMULATED_LIMIT"));
     e->descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);

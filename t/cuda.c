@@ -20,7 +20,7 @@
 const pl_registration_t *cuda_plugin(void);
 
 static const pl_accelerator_ops_t *accelerator;
-static int *compiled, *compiling, *left, *multiplied, *followed, *left_of_cublas;
+static int *compiled, *compiling, *called, *left, *multiplied, *followed, *left_of_cublas;
 
 /* ---- Drivers that cannot be used ---- */
 
@@ -297,6 +297,36 @@ static void runs_train_as_on_the_processor_and_recorded_to_the_same_bits(void)
        rig_distance(cpu, recorded));
     ok(rig_same_bits(recorded, launched), "with and without recordings to the same bits");
     rig_result_free(cpu), rig_result_free(recorded), rig_result_free(launched);
+}
+
+static int calls_of(int steps)
+{
+    char trainer[96];
+    const int before = *called;
+    snprintf(trainer, sizeof trainer,
+             "\"max_steps\": %d, \"limit_val_batches\": 0, "
+             "\"enable_checkpointing\": false",
+             steps);
+    rig_result_t *result = fit_on("cuda", trainer);
+    is_text(result->status, "ok", "%d steps: %s", steps, result->error.text);
+    rig_result_free(result);
+    return *called - before;
+}
+
+/* Two copies to the card, one from it, up to three recordings, and events. */
+static void a_step_takes_few_calls_of_the_driver(void)
+{
+    const int few = calls_of(100), many = calls_of(200);
+    ok(many - few <= 100 * 20, "%.1f calls", (many - few) / 100.0);
+}
+
+static void short_steps_wake_the_host_together(void)
+{
+    is_int(cuda_notices_at_once(1, 1000), 1, "the only one is not held back");
+    is_int(cuda_notices_at_once(32, PL_MILLISECOND), 1, "nor steps that take their time");
+    is_int(cuda_notices_at_once(32, 100000), 10, "for a millisecond at most");
+    is_int(cuda_notices_at_once(6, 10000), 3, "and half of those that are under way");
+    is_int(cuda_notices_at_once(4, 0), 2, "however short they are");
 }
 
 /* A run that must fail; its error, until the next. */
@@ -865,12 +895,13 @@ int main(int argc, char **argv)
     compiled = device_stand_in("libnvrtc.so.13", "stand_in_compiled");
     compiling = device_stand_in("libnvrtc.so.13", "stand_in_compiling");
     left = device_stand_in("libcuda.so.1", "stand_in_left");
+    called = device_stand_in("libcuda.so.1", "stand_in_calls");
     multiplied = device_stand_in("libcublasLt.so.13", "stand_in_multiplied");
     followed = device_stand_in("libcublasLt.so.13", "stand_in_followed");
     left_of_cublas = device_stand_in("libcublasLt.so.13", "stand_in_lt_left");
     const bool has_nvml = device_stand_in("libnvidia-ml.so.1", "nvmlInit_v2");
-    if (!ok(compiled && compiling && left && multiplied && followed && left_of_cublas
-                && has_nvml,
+    if (!ok(compiled && compiling && left && called && multiplied && followed
+                && left_of_cublas && has_nvml,
             "the stand-ins are there"))
         return tap_done();
     snprintf(text, sizeof text, "%s/t/stand_in/.libs", top ? top : ".");
@@ -895,6 +926,8 @@ int main(int argc, char **argv)
     run(products_refused_by_cublaslt_are_computed_by_kernels);
     run(without_nvml_the_driver_reports_the_memory);
     run(runs_train_as_on_the_processor_and_recorded_to_the_same_bits);
+    run(a_step_takes_few_calls_of_the_driver);
+    run(short_steps_wake_the_host_together);
     run(memory_that_runs_out_is_reported_in_numbers);
     run(a_card_in_exclusive_use_is_reported);
     run(every_call_of_the_driver_may_fail);

@@ -1,5 +1,5 @@
-/* gpu_memory.c - tests of a GPU's memory: it grows, moves and shrinks, and plans
- * follow */
+/* gpu_memory.c - tests of a GPU's memory: it grows, moves and shrinks, plans follow, and
+ * replays share it */
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
@@ -288,6 +288,155 @@ static void unused_outputs_take_no_memory_of_the_host(void)
     device_close();
 }
 
+/* ---- Replays that are announced ---- */
+
+enum { SHARED = 32 };
+
+/* Adds the batch to the parameters, or multiplies them by the step's scalar; and logs
+ * their mean. */
+static pl_plan_t *shared_plan(bool adds)
+{
+    static const pl_field_t field = {"x", PL_F32, PL_SHAPE(SHARED)};
+    pl_graph_t *g = pl_graph_new(NULL, PL_TRAIN, &field, 1, 1, NULL);
+    pl_node_t p = pl_region_view(g, PL_REGION_PARAMS, 0, PL_SHAPE(1, SHARED)),
+              next = adds ? pl_add(g, p, pl_input(g, "x"))
+                          : pl_mul(g, p, pl_step_scalar(g, 3));
+    pl_assign(g, p, next);
+    pl_log(g, "p", pl_pair(pl_sum(g, next, NULL, 0, false), pl_scalar(g, SHARED)),
+           PL_ON_STEP);
+    return plan_of(g);
+}
+
+enum { PAIRS = 7 };
+typedef struct shared_replay {
+    pl_replay_t replay;                                     /* first */
+    double metric[2];
+    int ended, code;                                        /* its turn  [0: not yet] */
+    float x[SHARED];
+} shared_replay_t;
+static shared_replay_t shared[PAIRS][2];
+static int turn;
+
+static void on_shared_done(pl_replay_t *replay, const pl_error_t *err)
+{
+    shared_replay_t *s = (shared_replay_t *)replay;
+    s->ended = s->ended ? -1 : ++turn;
+    s->code = err ? err->code : PL_OK;
+}
+
+static void shared_init(int pair, int which, double number)
+{
+    shared_replay_t *s = &shared[pair][which];
+    *s = (shared_replay_t){.replay = {.step = (uint64_t)pair + 1,
+                                      .input = {s->x},
+                                      .metrics = s->metric,
+                                      .done = on_shared_done}};
+    s->replay.scalar[3] = number;
+    for (int k = 0; k < SHARED; k++)
+        s->x[k] = (float)number;
+}
+
+/* Waits for the ends of so many replays. */
+static bool shared_wait(int ends)
+{
+    while (turn < ends) {
+        struct pollfd news = {.fd = rig.ops->descriptor(&device), .events = POLLIN};
+        if (poll(&news, 1, 30000) != 1)
+            return false;
+        rig.ops->collect(&device);
+    }
+    return true;
+}
+
+typedef enum shared_form {
+    FOLLOWED,                                   /* the announced replay is started next */
+    MEASURED,                                   /* and both are measured */
+    LARGE_RECORDS,                              /* and records are copied one by one */
+    READS_A_BATCH,                              /* but it has a batch of its own */
+    NOT_FOLLOWED,                               /* another one is started next */
+    SHARED_FORMS,
+} shared_form_t;
+
+/* Replays in pairs, several pairs at a time, find the batch and the scalar of their own
+ * and have the results of their own, in order. */
+static void an_announced_replay_ends_with_the_one_before(void)
+{
+    static const char *const forms[] = {"followed", "measured", "large records",
+                                        "that reads a batch", "not followed"};
+    for (int form = 0; form < SHARED_FORMS; form++) {
+        int wrong = 0, ends[PAIRS] = {0};
+        double p = 1.0 / SMALL;
+        turn = 0;
+        device_open();
+        for (int k = 0; k < GPU_SETS && form == LARGE_RECORDS; k++)
+            gpu_reserve(&device.gpu, &device.gpu.memory->set[k].records, 20000, false,
+                        "test", NULL);
+        pl_plan_t *add = shared_plan(true), *multiply = shared_plan(false),
+                  *second = form == READS_A_BATCH ? add : multiply;
+        for (int k = 0; k < PAIRS && !wrong; k++) {
+            pl_replay_t *first = &shared[k][0].replay, *then = &shared[k][1].replay;
+            static pl_replay_t other;
+            shared_init(k, 0, k + 1);
+            shared_init(k, 1, k % 3 + 2);
+            first->next = form == NOT_FOLLOWED ? &other : then;
+            if (form == MEASURED)
+                first->measured = then->measured = ignore;
+            wrong += rig.ops->replay(&device, add, first, &rig.err) != PL_OK
+                     || rig.ops->replay(&device, second, then, &rig.err) != PL_OK
+                     || (k > 2 && !shared_wait(2 * k - 4));
+            ends[k] = turn;
+        }
+        ok(!wrong && shared_wait(2 * PAIRS), "%s: pairs end: %s", forms[form],
+           rig.err.text);
+        for (int k = 0; k < PAIRS; k++) {
+            const double is = p + k + 1,
+                         then = form == READS_A_BATCH ? is + k % 3 + 2 : is * (k % 3 + 2);
+            const shared_replay_t *one = &shared[k][0], *two = &shared[k][1];
+            wrong += one->metric[0] != SHARED * is || two->metric[0] != SHARED * then
+                     || one->code || two->code || one->ended != 2 * k + 1
+                     || two->ended != 2 * k + 2 || !(one->replay.seconds > 0)
+                     || !(two->replay.seconds > 0);
+            if (form <= LARGE_RECORDS && form != MEASURED)
+                wrong += ends[k] % 2;                       /* they end together */
+            p = then;
+        }
+        is_int(wrong, 0, "and have their own results, in order");
+        device_close();
+    }
+}
+
+/* The first of a pair has run when the second cannot be started. */
+static void a_pair_whose_second_fails_ends_once(void)
+{
+    for (int launch = 1; launch <= 2; launch++) {
+        turn = 0;
+        device_open();
+        pl_plan_t *add = shared_plan(true), *multiply = shared_plan(false);
+        for (int k = 0; k < 2; k++) {
+            shared_init(k, 0, k + 1);
+            shared_init(k, 1, 2);
+            shared[k][0].replay.next = &shared[k][1].replay;
+        }
+        is_int(rig.ops->replay(&device, add, &shared[0][0].replay, &rig.err), PL_OK,
+               "the first");
+        device.fails_at = device.launches + launch;
+        is_int(rig.ops->replay(&device, multiply, &shared[0][1].replay, &rig.err), PL_EIO,
+               "the second is not started: %s", rig.err.text);
+        device.fails_at = 0;
+        ok(shared_wait(1) && shared[0][0].ended == 1 && !shared[0][0].code
+               && shared[0][0].metric[0] == SHARED * (X + 1) && !shared[0][1].ended,
+           "the first ends as it should");
+        ok(rig.ops->replay(&device, add, &shared[1][0].replay, &rig.err) == PL_OK
+               && rig.ops->replay(&device, multiply, &shared[1][1].replay, &rig.err)
+                      == PL_OK
+               && shared_wait(3) && shared[1][0].metric[0] == SHARED * (X + 3)
+               && shared[1][1].metric[0] == 2 * SHARED * (X + 3),
+           "and the next pair too: %g, %g", shared[1][0].metric[0],
+           shared[1][1].metric[0]);
+        device_close();
+    }
+}
+
 /* ---- Parameters as halves ---- */
 
 static operator_case_t halves_case(void)
@@ -428,6 +577,8 @@ int main(void)
     run(compiling_a_plan_keeps_the_values_of_a_waiting_replay);
     run(without_plans_their_memory_is_given_back);
     run(unused_outputs_take_no_memory_of_the_host);
+    run(an_announced_replay_ends_with_the_one_before);
+    run(a_pair_whose_second_fails_ends_once);
     run(halves_follow_parameters_that_the_host_writes);
     run(counters_are_zeros_after_a_wrong_index);
     run(a_descriptor_that_cannot_be_written_to_is_an_error);

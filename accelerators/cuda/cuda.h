@@ -101,6 +101,9 @@ struct pl_event {
 cuda_notifier_t *cuda_notifier_new(cuda_t *cuda, pl_error_t *err);
 /* After the last pending notice. */
 void cuda_notifier_free(cuda_notifier_t *notifier);
+/* How many of the pending notices become one, where the last ones took so many ns each:
+ * at most half, so that the card has work meanwhile, and none waits longer than 1 ms. */
+int cuda_notices_at_once(int pending, int64_t each);
 /* Of the table in backend.h. An event is freed now, or when the notifier has finished
  * with it. */
 int cuda_descriptor(const void *self);

@@ -524,8 +524,8 @@ gpu_buffer_t gpu_buffer_of(const gpu_codegen_t *t, int32_t value)
         buffer.index = (int)allocation->region;
         buffer.offset = (size_t)allocation->offset * width;
     } else if (root->source == PL_FROM_INPUT) {
-        buffer.at = GPU_IN_INPUT;
-        buffer.index = root->index;
+        buffer.at = GPU_IN_BATCH;
+        buffer.offset = t->input_at[root->index];
     } else if (root->source == PL_FROM_TENSOR) {
         buffer.at = GPU_IN_TENSOR;
         buffer.index = root->index;

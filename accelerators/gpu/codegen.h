@@ -18,7 +18,7 @@ typedef struct gpu_buffer {
     enum {
         GPU_IN_ARENA,
         GPU_IN_REGION,       /* `index` */
-        GPU_IN_INPUT,        /* batch field `index` */
+        GPU_IN_BATCH,
         GPU_IN_FLOATS,       /* float32 copy of region `index`, for the host */
         GPU_IN_STEP,         /* step_t of dialect.h */
         GPU_IN_CONTROL,      /* control_t */
@@ -52,8 +52,10 @@ typedef struct gpu_control {
     int32_t skipping, fail_fast;
 } gpu_control_t;
 
-/* Sets of step block, batch and record, which replays use in turn. */
-enum { GPU_SETS = 2 };
+/* Sets of memory, which steps use in turn: a batch, and two slots, each with a step block
+ * and a record.  A replay uses a set's first slot, of the same number; a replay that was
+ * announced (pl_replay_t) uses the second slot of that set, number GPU_SETS more. */
+enum { GPU_SETS = 2, GPU_SLOTS = 2 * GPU_SETS };
 /* Bytes of a record before the sums of its metrics. */
 enum { GPU_RECORD_SUMS = 32 };
 
@@ -67,7 +69,7 @@ typedef struct gpu_kernel {
                                       addresses as backend.h has them  [NULL: a kernel] */
     pl_layer_plan_t *layer;        /* likewise */
     pl_kernel_launch_t
-        launch[GPU_SETS];               /* entry: filled in with the code; addresses: when
+        launch[GPU_SLOTS];              /* entry: filled in with the code; addresses: when
                                            memory moves */
     gpu_buffer_t buffer[PL_LAUNCH_ADDRESSES];
 } gpu_kernel_t;
@@ -92,6 +94,7 @@ typedef struct gpu_codegen {
     const pl_fusion_t *fusion;
     const pl_allocation_t *allocation;
     const bool *done;                    /* [operations] assigns without a copy */
+    const size_t *input_at;              /* [PL_FIELDS] bytes of the batch before a field */
     int low;                             /* region with parameters as halves  [0: none] */
     pl_dtype_t low_dtype;
     bool wide;                        /* numbers in registers are float64 */

@@ -344,6 +344,11 @@ static int note_graph(gpu_compiler_t *c, pl_error_t *err)
         if (value->source == PL_FROM_INPUT)
             p->input[value->index] = count * pl_dtype_size(value->dtype);
     }
+    for (int k = 0; k < PL_FIELDS; k++) {
+        p->input_at[k] = p->batch;
+        p->batch += gpu_aligned(p->input[k]);
+    }
+    c->text.input_at = p->input_at;
     for (int i = 0; i < g->op_count; i++) {
         const pl_op_t *op = &g->op[i];
         if (op->code != PL_OP_assign || g->value[op->input[0]].index != PL_REGION_PARAMS)

@@ -93,8 +93,7 @@ static int fail_memory(const pl_gpu_t *gpu, const char *what, pl_error_t *err)
     for (int k = 0; k < m->tensors; k++)
         user_add(list, &count, "constants", m->tensor[k].block.bytes);
     for (int set = 0; set < GPU_SETS; set++)
-        for (int k = 0; k < PL_FIELDS; k++)
-            user_add(list, &count, "batches", m->set[set].input[k].bytes);
+        user_add(list, &count, "batches", m->set[set].batch.bytes);
     for (int r = 0; r < GPU_REGIONS; r++)
         user_add(list, &count, region_name(r), m->region[r].block.bytes);
     char text[256] = "";
@@ -166,11 +165,10 @@ int gpu_memory_open(pl_gpu_t *gpu, pl_error_t *err)
                            err);
     for (int k = 0; k < GPU_SETS && code == PL_OK; k++) {
         gpu_set_t *set = &m->set[k];
-        code = gpu_reserve(gpu, &set->step, sizeof(gpu_step_t), false, "step block", err);
+        code = gpu_reserve(gpu, &set->steps, 2 * sizeof(gpu_step_t), false, "step blocks",
+                           err);
         if (code == PL_OK)
             code = gpu->backend->event_new(gpu, &set->filled, err);
-        if (code == PL_OK)
-            code = gpu->backend->event_new(gpu, &set->left, err);
     }
     return code;
 }
@@ -191,9 +189,8 @@ static void plans_memory_free(pl_gpu_t *gpu)
     block_free(gpu, &m->counters);
     block_free(gpu, &m->grads_backup);
     for (int set = 0; set < GPU_SETS; set++) {
-        block_free(gpu, &m->set[set].record);
-        for (int k = 0; k < PL_FIELDS; k++)
-            block_free(gpu, &m->set[set].input[k]);
+        block_free(gpu, &m->set[set].records);
+        block_free(gpu, &m->set[set].batch);
     }
     for (int k = 0; k < m->tensors; k++) {
         block_free(gpu, &m->tensor[k].block);
@@ -219,16 +216,20 @@ void gpu_memory_close(pl_gpu_t *gpu)
         region_close(gpu, &m->region[r]);
     plans_memory_free(gpu);
     for (int k = 0; k < GPU_SETS; k++) {
-        block_free(gpu, &m->set[k].step);
+        block_free(gpu, &m->set[k].steps);
         if (m->set[k].filled)
             gpu->backend->event_free(gpu, m->set[k].filled);
-        if (m->set[k].left)
-            gpu->backend->event_free(gpu, m->set[k].left);
     }
     block_free(gpu, &m->control);
     pl_free(m->staging);
     pl_free(m);
     gpu->memory = NULL;
+}
+
+size_t gpu_aligned(size_t bytes)
+{
+    enum { ALIGNMENT = 64 };
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
 size_t pl_gpu_held(const void *self)
@@ -237,20 +238,23 @@ size_t pl_gpu_held(const void *self)
     return m ? m->held : 0;
 }
 
-pl_device_ptr_t gpu_address(const pl_gpu_t *gpu, const gpu_buffer_t *buffer, int set)
+pl_device_ptr_t gpu_address(const pl_gpu_t *gpu, const gpu_buffer_t *buffer, int slot)
 {
     const pl_gpu_memory_t *m = gpu->memory;
+    const gpu_set_t *set = &m->set[slot % GPU_SETS];
+    const size_t half = (size_t)(slot / GPU_SETS);
     switch (buffer->at) {
     case GPU_IN_ARENA: return m->arena.address + buffer->offset;
     case GPU_IN_REGION: return m->region[buffer->index].block.address + buffer->offset;
     case GPU_IN_FLOATS: return m->region[buffer->index].floats.address + buffer->offset;
-    case GPU_IN_INPUT: return m->set[set].input[buffer->index].address + buffer->offset;
+    case GPU_IN_BATCH: return set->batch.address + buffer->offset;
     case GPU_IN_TENSOR: return m->tensor[buffer->index].block.address + buffer->offset;
-    case GPU_IN_STEP: return m->set[set].step.address;
+    case GPU_IN_STEP: return set->steps.address + half * set->steps.bytes / 2;
     case GPU_IN_GRADS_BACKUP: return m->grads_backup.address;
     case GPU_IN_COUNTER: return m->counters.address;
     case GPU_IN_CONTROL: return m->control.address;
-    case GPU_IN_RECORD: return m->set[set].record.address + buffer->offset;
+    case GPU_IN_RECORD:
+        return set->records.address + half * set->records.bytes / 2 + buffer->offset;
     default: return m->scratch.address + buffer->offset;
     }
 }

@@ -22,11 +22,13 @@ typedef struct gpu_region {
     bool is_registered;     /* collectives use it */
 } gpu_region_t;
 
-/* Blocks of one replay. */
+/* Blocks of one set (codegen.h). */
 typedef struct gpu_set {
-    gpu_block_t step, record, input[PL_FIELDS];
-    pl_event_t *filled;            /* the step block and the batch are there */
-    pl_event_t *left;              /* the record is copied: the set may be filled again */
+    gpu_block_t steps, records;    /* halves: for the first slot, and for the second */
+    gpu_block_t batch;
+    pl_event_t *filled;            /* the step blocks and the batch are there */
+    pl_event_t *left;              /* records are copied: the set may be filled again;
+                                      borrowed  [NULL: no replay uses the set] */
 } gpu_set_t;
 
 /* A constant tensor, for all plans that read it. */
@@ -72,11 +74,14 @@ int gpu_tensors_put(pl_gpu_t *gpu, pl_graph_t *g, pl_error_t *err);
 /* GPU_REGION_LOW, in halves of that type. */
 int gpu_reserve_low(pl_gpu_t *gpu, pl_dtype_t dtype, pl_error_t *err);
 
+/* From one field of a batch to the next, on the device and in batches of the engine. */
+size_t gpu_aligned(size_t bytes);
+
 bool gpu_is_half(pl_dtype_t dtype);
 /* n halves as float32; both may lie in one place of 4 n bytes, the halves at its end. */
 void gpu_to_floats(void *floats, const void *halves, size_t n, pl_dtype_t dtype);
-/* The address of a buffer, for replays that have a set; the buffers of a region must
- * be in it. */
-pl_device_ptr_t gpu_address(const pl_gpu_t *gpu, const gpu_buffer_t *buffer, int set);
+/* The address of a buffer, for replays that use a slot; the buffers of a region must be
+ * in it. */
+pl_device_ptr_t gpu_address(const pl_gpu_t *gpu, const gpu_buffer_t *buffer, int slot);
 
 #endif

@@ -10,14 +10,14 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-int gpu_put_kernels(pl_gpu_t *gpu, const pl_plan_t *plan, int from, int to, int set,
+int gpu_put_kernels(pl_gpu_t *gpu, const pl_plan_t *plan, int from, int to, int slot,
                     pl_error_t *err)
 {
     const pl_gpu_backend_ops_t *backend = gpu->backend;
     int code = PL_OK;
     for (int k = from; k < to && code == PL_OK; k++) {
         const gpu_kernel_t *kernel = &plan->kernel[k];
-        const pl_kernel_launch_t *launch = &kernel->launch[set];
+        const pl_kernel_launch_t *launch = &kernel->launch[slot];
         if (kernel->library)
             code = backend->product_run(gpu, PL_STREAM_MAIN, kernel->library,
                                         launch->address, err);
@@ -92,7 +92,7 @@ void gpu_timings_free(pl_gpu_t *gpu, gpu_timings_t *timings)
 
 /* The first time launches run one by one, because they may load code; then they are
  * recorded. */
-int gpu_piece_run(pl_gpu_t *gpu, pl_plan_t *plan, gpu_piece_t *piece, int set,
+int gpu_piece_run(pl_gpu_t *gpu, pl_plan_t *plan, gpu_piece_t *piece, int slot,
                   gpu_timings_t *timings, pl_error_t *err)
 {
     const pl_gpu_backend_ops_t *backend = gpu->backend;
@@ -100,32 +100,32 @@ int gpu_piece_run(pl_gpu_t *gpu, pl_plan_t *plan, gpu_piece_t *piece, int set,
     if (timings) {
         code = gpu_timing(gpu, timings, PL_STREAM_MAIN, GPU_TIMING_BEGIN, err);
         for (int k = piece->from; k < piece->to && code == PL_OK; k++) {
-            code = gpu_put_kernels(gpu, plan, k, k + 1, set, err);
+            code = gpu_put_kernels(gpu, plan, k, k + 1, slot, err);
             if (code == PL_OK)
                 code = gpu_timing(gpu, timings, PL_STREAM_MAIN, k, err);
         }
         return code;
     }
     const bool records = backend->record_begin && piece->to - piece->from > 1;
-    if (records && piece->runs[set] && !piece->recording[set]) {
+    if (records && piece->runs[slot] && !piece->recording[slot]) {
         pl_recording_t *made = NULL;
         code = backend->record_begin(gpu, PL_STREAM_MAIN, err);
         if (code != PL_OK)
             return code;
-        code = gpu_put_kernels(gpu, plan, piece->from, piece->to, set, err);
+        code = gpu_put_kernels(gpu, plan, piece->from, piece->to, slot, err);
         /* Also after a failure: the stream must not stay in that state. */
         const int ended = backend->record_end(gpu, PL_STREAM_MAIN, &made,
                                               code == PL_OK ? err : NULL);
         if (code == PL_OK)
-            piece->recording[set] = made;
+            piece->recording[slot] = made;
         else if (made)
             backend->recording_free(gpu, made);
         code = code == PL_OK ? ended : code;
     }
     if (code != PL_OK)
         return code;
-    piece->runs[set]++;
-    return piece->recording[set]
-               ? backend->recording_run(gpu, PL_STREAM_MAIN, piece->recording[set], err)
-               : gpu_put_kernels(gpu, plan, piece->from, piece->to, set, err);
+    piece->runs[slot]++;
+    return piece->recording[slot]
+               ? backend->recording_run(gpu, PL_STREAM_MAIN, piece->recording[slot], err)
+               : gpu_put_kernels(gpu, plan, piece->from, piece->to, slot, err);
 }

@@ -9,6 +9,11 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
+size_t gpu_record_bytes(const pl_plan_t *plan)
+{
+    return GPU_RECORD_SUMS + (size_t)plan->sums * sizeof(double);
+}
+
 static int reserve(pl_gpu_t *gpu, const pl_plan_t *p, pl_error_t *err)
 {
     pl_gpu_memory_t *m = gpu->memory;
@@ -21,12 +26,10 @@ static int reserve(pl_gpu_t *gpu, const pl_plan_t *p, pl_error_t *err)
         code = gpu_reserve(gpu, &m->grads_backup, p->grads_backup, false,
                            "copy of gradients", err);
     for (int set = 0; set < GPU_SETS && code == PL_OK; set++) {
-        code = gpu_reserve(gpu, &m->set[set].record,
-                           GPU_RECORD_SUMS + (size_t)p->sums * sizeof(double), false,
-                           "record", err);
-        for (int k = 0; k < PL_FIELDS && code == PL_OK; k++)
-            code = gpu_reserve(gpu, &m->set[set].input[k], p->input[k], false, "batches",
-                               err);
+        code = gpu_reserve(gpu, &m->set[set].records, 2 * gpu_record_bytes(p), false,
+                           "records", err);
+        if (code == PL_OK)
+            code = gpu_reserve(gpu, &m->set[set].batch, p->batch, false, "batches", err);
     }
     return code;
 }
@@ -51,8 +54,8 @@ int gpu_plan_finish(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
             reach[i] = kernel->buffer[i].reach;
             kernel->launch[0].bytes = reach;
         }
-        for (int set = 1; set < GPU_SETS; set++)
-            kernel->launch[set] = kernel->launch[0];
+        for (int slot = 1; slot < GPU_SLOTS; slot++)
+            kernel->launch[slot] = kernel->launch[0];
     }
     for (int k = 0; k < plan->hosts && code == PL_OK; k++)
         code = gpu_host_open(&plan->host[k], gpu, err);
@@ -88,13 +91,13 @@ int gpu_plan_new(pl_gpu_t *gpu, const pl_graph_t *g, pl_plan_t **plan,
 
 static void recordings_free(pl_gpu_t *gpu, pl_plan_t *plan)
 {
-    for (int k = 0; k < plan->pieces; k++)
-        for (int set = 0; set < GPU_SETS; set++) {
-            gpu_piece_t *piece = &plan->piece[k];
-            if (piece->recording[set])
-                gpu->backend->recording_free(gpu, piece->recording[set]);
-            piece->recording[set] = NULL;
-            piece->runs[set] = 0;
+    for (int k = -1; k < plan->pieces; k++)
+        for (int slot = 0; slot < GPU_SLOTS; slot++) {
+            gpu_piece_t *piece = k < 0 ? &plan->joined : &plan->piece[k];
+            if (piece->recording[slot])
+                gpu->backend->recording_free(gpu, piece->recording[slot]);
+            piece->recording[slot] = NULL;
+            piece->runs[slot] = 0;
         }
 }
 
@@ -148,10 +151,10 @@ int gpu_plan_resolve(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err)
         return code;
     recordings_free(gpu, plan);
     for (int k = 0; k < plan->kernels; k++)
-        for (int set = 0; set < GPU_SETS; set++) {
-            pl_kernel_launch_t *launch = &plan->kernel[k].launch[set];
+        for (int slot = 0; slot < GPU_SLOTS; slot++) {
+            pl_kernel_launch_t *launch = &plan->kernel[k].launch[slot];
             for (int i = 0; i < launch->count; i++)
-                launch->address[i] = gpu_address(gpu, &plan->kernel[k].buffer[i], set);
+                launch->address[i] = gpu_address(gpu, &plan->kernel[k].buffer[i], slot);
         }
     plan->generation = m->generation;
     return PL_OK;

@@ -46,8 +46,8 @@ typedef struct gpu_piece {
     bool backward;                          /* backward begins after them */
     int host_copies, buckets;               /* of the plan, up to here */
     int collective;                         /* its number from 1: the replay waits  [0] */
-    pl_recording_t *recording[GPU_SETS];
-    int runs[GPU_SETS];                                     /* since memory moved */
+    pl_recording_t *recording[GPU_SLOTS];
+    int runs[GPU_SLOTS];                                    /* since memory moved */
 } gpu_piece_t;
 
 /* A product and the operations that are part of it (products.c).  Values by number  [-1:
@@ -78,6 +78,11 @@ struct pl_plan {
     size_t *reach;    /* [kernels][PL_LAUNCH_ADDRESSES] for launches  [NULL: unchecked] */
     gpu_piece_t *piece;
     int pieces, piece_capacity;
+    gpu_piece_t joined;     /* the first two pieces, which only a mark parts: where backward
+                               begins */
+    bool joins;             /* its newest replay was short */
+    int joined_replays;     /* since the newest replay with that mark */
+    double forward;         /* share of that replay that was before the mark */
     gpu_host_t *host;                                       /* [hosts] */
     int hosts, host_capacity;
     gpu_host_copy_t in[PL_REGIONS];                         /* before the first piece */
@@ -95,6 +100,7 @@ struct pl_plan {
     gpu_output_t output[PL_FIELDS];
     int outputs;
     size_t input[PL_FIELDS];                /* bytes of each batch field  [0: not read] */
+    size_t input_at[PL_FIELDS], batch;      /* bytes before it in the batch; of all */
     size_t needs[GPU_REGIONS];              /* elements of each region */
     int refresh;                            /* kernel that makes GPU_REGION_LOW  [-1] */
     bool changes_params;
@@ -114,6 +120,9 @@ int gpu_plan_new(pl_gpu_t *gpu, const pl_graph_t *g, pl_plan_t **plan,
                  pl_compiling_t *caller, pl_error_t *err);
 /* The last step, when all texts are compiled: finds the kernels and reserves memory. */
 int gpu_plan_finish(pl_gpu_t *gpu, pl_plan_t *plan, pl_error_t *err);
+
+/* Of a record: gpu_control_t, and the sums of metrics. */
+size_t gpu_record_bytes(const pl_plan_t *plan);
 
 /* Fills in the addresses of launches after memory has moved, and drops recordings with
  * old ones. */

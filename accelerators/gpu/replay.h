@@ -43,11 +43,11 @@ void gpu_timings_report(pl_gpu_t *gpu, const gpu_timings_t *timings,
 void gpu_timings_free(pl_gpu_t *gpu, gpu_timings_t *timings);
 
 /* Puts kernels [from, to) on stream MAIN. */
-int gpu_put_kernels(pl_gpu_t *gpu, const pl_plan_t *plan, int from, int to, int set,
+int gpu_put_kernels(pl_gpu_t *gpu, const pl_plan_t *plan, int from, int to, int slot,
                     pl_error_t *err);
 /* Puts the kernels of a piece on stream MAIN, with marks to measure them  [timings NULL:
  * the piece may be recorded]. */
-int gpu_piece_run(pl_gpu_t *gpu, pl_plan_t *plan, gpu_piece_t *piece, int set,
+int gpu_piece_run(pl_gpu_t *gpu, pl_plan_t *plan, gpu_piece_t *piece, int slot,
                   gpu_timings_t *timings, pl_error_t *err);
 
 #endif

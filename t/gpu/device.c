@@ -7,6 +7,7 @@
  *     device bits SECONDS
  *     device copies
  *     device bench SECONDS WORKLOAD PRECISION BATCH
+ *     device save SECONDS WORKLOAD PRECISION BATCH
  *
  * Each prints objects of JSON, one a line, as soon as they are known.  What does not fit
  * in the seconds is left out and counted.  In the environment, STRICT and TF32 set the
@@ -23,6 +24,7 @@
 #include "accelerators/reference/reference.h"
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "runtime/payload.h"
 #include "t/device_rig.h"
 #include "t/training_cases.h"
 #include "tensor/precision.h"
@@ -214,7 +216,10 @@ typedef struct trainer {
     bool is_watched;                                   /* launch by launch */
     bool is_measured;                                  /* all batches are the first one */
     const void *input[2];
+    pl_pages_t *pages;                         /* of a measured batch, as batches of the
+                                                  engine have them  [NULL] */
     int flying;                                /* replays whose end is not reported yet */
+    double busy;                               /* s of all replays, by the card's clock */
     pl_error_t failed;                         /* the first */
 } trainer_t;
 
@@ -228,6 +233,7 @@ static void on_done(pl_replay_t *replay, const pl_error_t *err)
 {
     inflight_t *inflight = (inflight_t *)replay;
     inflight->of->flying--;
+    inflight->of->busy += replay->seconds;
     if (err && inflight->of->failed.code == PL_OK)
         inflight->of->failed = *err;
 }
@@ -284,8 +290,30 @@ static bool trainer_open(trainer_t *r, const training_case_t *c, bool recordings
 
 static void trainer_close(trainer_t *r)
 {
+    if (r->pages)
+        r->rig.ops->unpin(r->rig.self, r->pages->data);
+    pl_object_unref(r->pages);
     device_close(&r->rig);
     training_release(&r->t);
+}
+
+/* Moves the batch to pinned memory, where its fields lie as in batches of the engine. */
+static void trainer_pin(trainer_t *r)
+{
+    const pl_graph_t *g = r->t.step;
+    size_t bytes[2] = {0};
+    for (int i = 0; i < g->value_count; i++)
+        if (g->value[i].source == PL_FROM_INPUT)
+            bytes[g->value[i].index] = (size_t)pl_elements(g->value[i].shape)
+                                       * pl_dtype_size(g->value[i].dtype);
+    const size_t second = (bytes[0] + 63) / 64 * 64;
+    r->pages = pl_pages_new(second + bytes[1], &r->failed);
+    if (!r->pages
+        || r->rig.ops->pin(r->rig.self, r->pages->data, r->pages->bytes, &r->failed)
+               != PL_OK)
+        return;
+    for (int k = 0; k < 2; k++)
+        r->input[k] = memcpy((char *)r->pages->data + k * second, r->input[k], bytes[k]);
 }
 
 /* Waits until so few are in progress. */
@@ -343,7 +371,10 @@ static bool trainer_step(trainer_t *r, int step, inflight_t inflight[2])
     inflight[1].replay = (pl_replay_t){.seed = 1, .step = (uint64_t)step + 1};
     if (!r->is_measured || !r->input[0])
         training_batch(&r->t, step, r->input);
+    if (r->is_measured && !r->pages)
+        trainer_pin(r);
     memcpy(inflight[0].replay.input, r->input, sizeof r->input);
+    inflight[0].replay.next = &inflight[1].replay;
     training_scalars(&r->t, step, inflight[1].replay.scalar);
     if (r->is_watched)
         inflight[0].replay.measured = inflight[1].replay.measured = on_measured;
@@ -555,44 +586,133 @@ static double processor_seconds(void)
            + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
-/* Milliseconds of a step, from end to end: the median of pieces of about 50 ms; and the
- * processor time of one. */
+/* The workload on a card, of so many samples a batch  [0: its own]; false: an error was
+ * printed. */
+static bool workload_open(trainer_t *r, const char *stage, const char *name,
+                          const char *precision, int batch)
+{
+    static training_case_t c;                               /* the trainer uses it */
+    const training_case_t *found = workload_find(name);
+    c = found ? *found : (training_case_t){0};
+    c.precision = device_precision(precision);
+    *r = (trainer_t){.is_measured = true};
+    if (!found || !c.precision) {
+        print_error(stage, name, "no such workload or precision");
+        return false;
+    }
+    if (batch)
+        c.shape.dim[0] = batch;
+    return trainer_open(r, &c, true);
+}
+
+/* Milliseconds of a step, from end to end: the median of pieces of about 50 ms; the
+ * processor time of one, and the share of the time in which the card had no step. */
 static void bench(const char *name, const char *precision, int batch)
 {
     double piece[PIECES];
     int pieces = 0, step = 0;
-    trainer_t r = {.is_measured = true};
-    const training_case_t *found = workload_find(name);
-    training_case_t c = found ? *found : (training_case_t){0};
-    c.precision = device_precision(precision);
-    if (!found || !c.precision) {
-        print_error("bench", name, "no such workload or precision");
-        return;
-    }
-    if (batch)
-        c.shape.dim[0] = batch;
+    trainer_t r;
     const int64_t start = pl_now();
-    bool is_good = trainer_open(&r, &c, true) && piece_run(&r, 4, &step) > 0;
+    if (!workload_open(&r, "bench", name, precision, batch))
+        return;
+    bool is_good = piece_run(&r, 4, &step) > 0;
     const double ready = (double)(pl_now() - start) / 1e9,
                  usual = is_good ? piece_run(&r, 4, &step) : -1;
     const int steps = usual > 50 ? 1 : (int)(50 / (usual + 0.1)) + 1, first = step;
     const double busy = processor_seconds();
+    double all = 0;
+    r.busy = 0;
     for (is_good = usual > 0; is_good && pieces < PIECES && !(pieces > 2 && is_late());
-         is_good = piece[pieces++] > 0)
+         is_good = piece[pieces++] > 0) {
         piece[pieces] = piece_run(&r, steps, &step);
+        all += piece[pieces] * steps / 1e3;
+    }
     qsort(piece, (size_t)pieces, sizeof *piece, by_size);
     if (is_good && pieces)
-        print(json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:i, s:f, s:f}", "stage",
-                        "bench", "workload", name, "precision", precision, "batch",
-                        (int)c.shape.dim[0], "ms", piece[pieces / 2], "least", piece[0],
-                        "most", piece[pieces - 1], "steps", step, "ready_s", ready,
-                        "processor_us",
-                        (processor_seconds() - busy) * 1e6 / (step - first)));
+        print(json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:i, s:f, s:f, s:f}",
+                        "stage", "bench", "workload", name, "precision", precision,
+                        "batch", (int)r.t.step->batch_size, "ms", piece[pieces / 2],
+                        "least", piece[0], "most", piece[pieces - 1], "steps", step,
+                        "ready_s", ready, "processor_us",
+                        (processor_seconds() - busy) * 1e6 / (step - first),
+                        "idle_percent", 100 * (1 - r.busy / all)));
     else
         print_error("bench", name, r.failed.code ? r.failed.text : r.rig.err.text);
     if (is_good)
         measure(&r, step);
     trainer_close(&r);
+}
+
+/* ---- A checkpoint beside the steps ---- */
+
+typedef struct save_read {
+    pl_transfer_t transfer;                                 /* first */
+    int *left;
+    int failed;
+} save_read_t;
+
+static void on_read(pl_transfer_t *transfer, const pl_error_t *err)
+{
+    save_read_t *read = (save_read_t *)transfer;
+    --*read->left;
+    read->failed = err ? err->code : PL_OK;
+}
+
+enum { SAVE_STEPS = 24 };
+
+/* Milliseconds by which steps take longer because what a checkpoint has is read beside
+ * them, and until it is read; three times, because the first one makes the snapshots. */
+static void save(const char *name, const char *precision, int batch)
+{
+    static const pl_region_t saved[] = {PL_REGION_PARAMS, PL_REGION_SLOT0,
+                                        PL_REGION_SLOT0 + 1};  /* with AdamW */
+    enum { SAVED = sizeof saved / sizeof *saved };
+    save_read_t read[SAVED];
+    int step = 0, left = 0;
+    trainer_t r;
+    if (!workload_open(&r, "save", name, precision, batch))
+        return;
+    const pl_accelerator_ops_t *ops = r.rig.ops;
+    const size_t n = (size_t)r.t.model->params, bytes = SAVED * n * sizeof(float);
+    pl_pages_t *pages = pl_pages_new(bytes, &r.failed);
+    bool is_good = pages
+                   && ops->pin(r.rig.self, pages->data, pages->bytes, &r.failed) == PL_OK
+                   && piece_run(&r, 8, &step) > 0;
+    for (int turn = 0; turn < 3 && is_good; turn++) {
+        const double usual = piece_run(&r, SAVE_STEPS, &step) * SAVE_STEPS;
+        const int64_t begin = pl_now();
+        is_good = usual > 0;
+        for (int k = 0; k < SAVED && is_good; k++) {
+            read[k] =
+                (save_read_t){.transfer = {.region = saved[k],
+                                           .count = n,
+                                           .host = (float *)pages->data + (size_t)k * n,
+                                           .done = on_read},
+                              .left = &left};
+            left++;
+            is_good = ops->read_later(r.rig.self, &read[k].transfer, &r.failed) == PL_OK;
+        }
+        const double with = is_good ? piece_run(&r, SAVE_STEPS, &step) * SAVE_STEPS : -1;
+        while (left && is_good && with > 0) {
+            struct pollfd end = {.fd = ops->descriptor(r.rig.self), .events = POLLIN};
+            is_good = poll(&end, 1, 60000) == 1;
+            ops->collect(r.rig.self);
+        }
+        for (int k = 0; k < SAVED && is_good; k++)
+            is_good = read[k].failed == PL_OK;
+        if (is_good && with > 0)
+            print(json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f}", "stage", "save",
+                            "workload", name, "precision", precision, "turn", turn, "gb",
+                            (double)bytes / 1e9, "step_ms", usual / SAVE_STEPS,
+                            "longer_ms", with - usual, "read_ms",
+                            (double)(pl_now() - begin) / 1e6));
+    }
+    if (!is_good || r.failed.code != PL_OK)
+        print_error("save", name, r.failed.text);
+    if (pages)
+        ops->unpin(r.rig.self, pages->data);
+    trainer_close(&r);
+    pl_object_unref(pages);
 }
 
 int main(int argc, char **argv)
@@ -612,6 +732,8 @@ int main(int argc, char **argv)
         copies();
     else if (strcmp(stage, "bench") == 0 && argc > 5)
         bench(argv[3], argv[4], atoi(argv[5]));
+    else if (strcmp(stage, "save") == 0 && argc > 5)
+        save(argv[3], argv[4], atoi(argv[5]));
     else
         print_error("device", stage, "no such stage, or it lacks words");
     return status;
