@@ -129,26 +129,28 @@ static const char *name_of(const pl_layer_t *layer)
 }
 
 static FILE *record;                                        /* of chosen engines */
+static const dnn_rules_t in_order, any_order = {.any_order = true};
 
 /* The plan of cuDNN for a layer and a card, if it succeeds. */
 static bool is_accepted(const card_t *card, cudnnBackendDescriptor_t device,
-                        const pl_layer_t *layer)
+                        const pl_layer_t *layer, dnn_rules_t rules)
 {
     int64_t batches, heads;
-    const pl_layer_t part = dnn_part(layer, &batches, &heads);
+    const pl_layer_t part = dnn_part(layer, rules, &batches, &heads);
     dnn_plan_t plan;
     char *text;
     size_t bytes;
-    const cu_result_t status = dnn_plan_make(&plan, call, device, &part, false, &text,
+    const cu_result_t status = dnn_plan_make(&plan, call, device, &part, rules, &text,
                                              &bytes);
     pl_free(text);
     if (!dnn_fits(layer) || status != DNN_OK) {
         tap_diag("%s: %s: %s", card->name, name_of(layer), call->status_name(status));
         return false;
     }
-    fprintf(record, "sm_%d: %s: engine %lld, %lld bytes of workspace, %lld times\n",
-            card->capability / 10, name_of(layer), (long long)plan.engine,
-            (long long)plan.workspace, (long long)(batches * heads));
+    fprintf(record, "sm_%d: %s%s: engine %lld, %lld bytes of workspace, %lld times\n",
+            card->capability / 10, name_of(layer), rules.any_order ? " in any order" : "",
+            (long long)plan.engine, (long long)plan.workspace,
+            (long long)(batches * heads));
     dnn_plan_release(&plan);
     return true;
 }
@@ -163,7 +165,10 @@ static void attention_is_accepted_for_four_cards(void)
                 const pl_layer_t layer = attention(grad ? PL_LAYER_ATTENTION_GRAD
                                                         : PL_LAYER_ATTENTION,
                                                    PL_BF16, widths[w], 1024, true, true);
-                ok(is_accepted(&cards[c], device, &layer), "%s", name_of(&layer));
+                ok(is_accepted(&cards[c], device, &layer, in_order), "%s",
+                   name_of(&layer));
+                ok(!grad || is_accepted(&cards[c], device, &layer, any_order),
+                   "and in any order");
             }
         if (device)
             call->descriptor_free(device);
@@ -182,7 +187,9 @@ static void other_attention_is_accepted(void)
         attention(PL_LAYER_ATTENTION_GRAD, PL_BF16, 64, 4096, true, true)};
     cudnnBackendDescriptor_t device = card_describe(&cards[0]);
     for (size_t k = 0; k < sizeof layers / sizeof *layers && device; k++)
-        ok(is_accepted(&cards[0], device, &layers[k]), "%s", name_of(&layers[k]));
+        ok(is_accepted(&cards[0], device, &layers[k], in_order)
+               && is_accepted(&cards[0], device, &layers[k], any_order),
+           "%s", name_of(&layers[k]));
     if (device)
         call->descriptor_free(device);
 }
@@ -206,7 +213,7 @@ static void convolution_is_accepted_for_four_cards(void)
                     const pl_layer_t layer = convolution((pl_layer_kind_t)kind, types[t],
                                                          of[0], of[1], of[2], of[3],
                                                          of[4]);
-                    right += is_accepted(&cards[c], device, &layer);
+                    right += is_accepted(&cards[c], device, &layer, in_order);
                 }
         ok(all == 36 && right == all, "%d of %d convolutions", right, all);
         if (device)
@@ -226,17 +233,18 @@ static void a_plan_is_kept_as_text(void)
         dnn_plan_t plan, again;
         size_t bytes = 0;
         char *text;
-        if (!ok(dnn_plan_make(&plan, call, device, &layers[k], false, &text, &bytes)
+        if (!ok(dnn_plan_make(&plan, call, device, &layers[k], in_order, &text, &bytes)
                     == DNN_OK,
                 "a plan is made"))
             continue;
         ok(text && bytes > 100, "it is a text of %zu bytes", bytes);
-        const bool loaded = dnn_plan_load(&again, call, device, &layers[k], text, bytes)
+        const bool loaded = dnn_plan_load(&again, call, device, &layers[k], in_order,
+                                          text, bytes)
                             == DNN_OK;
         ok(loaded && again.workspace == plan.workspace, "which is a plan again");
         if (loaded)
             dnn_plan_release(&again);
-        ok(dnn_plan_load(&again, call, device, &layers[k], "{}", 2) != DNN_OK,
+        ok(dnn_plan_load(&again, call, device, &layers[k], in_order, "{}", 2) != DNN_OK,
            "another is none");
         pl_free(text);
         dnn_plan_release(&plan);

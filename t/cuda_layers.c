@@ -64,17 +64,20 @@ static void layers_of_cudnn_equal_the_reference(void)
     for (int f = 0; f < FORMATS; f++) {
         const format_t *format = &formats[f];
         const bool half = strstr(format->precision, "16");
-        double off = cases_off(&(cuda_t){.cudnn = true}, "conv", format, &by);
+        double off = cases_off(&(cuda_t){.cudnn = true, .deterministic = true}, "conv",
+                               format, &by);
         ok(off < format->tolerance && (by > 10) == (f != 1),
            "%s: %d convolutions, off by %g", format->precision, by, off);
-        off = cases_off(&(cuda_t){.cudnn = true}, "attention, width", format, &by);
+        off = cases_off(&(cuda_t){.cudnn = true, .deterministic = true},
+                        "attention, width", format, &by);
         ok(off < format->tolerance && (by > 5) == half, "%d attentions, off by %g", by,
            off);
     }
     ok(cases_off(&(cuda_t){0}, "conv2d", &formats[0], &by) < formats[0].tolerance
            && by == 0,
        "without the option none is by cuDNN");
-    ok(cases_off(&(cuda_t){.cudnn = true, .strict = true}, "conv2d", &formats[0], &by)
+    ok(cases_off(&(cuda_t){.cudnn = true, .deterministic = true, .strict = true},
+                 "conv2d", &formats[0], &by)
                < formats[0].tolerance
            && by == 0,
        "nor with the option \"strict\"");
@@ -83,8 +86,9 @@ static void layers_of_cudnn_equal_the_reference(void)
 static void float32_is_not_rounded_to_tf32_by_default(void)
 {
     int by;
-    const double off = cases_off(&(cuda_t){.cudnn = true, .tf32 = true}, "conv2d",
-                                 &(format_t){"32-true", 1}, &by);
+    const double off =
+        cases_off(&(cuda_t){.cudnn = true, .deterministic = true, .tf32 = true}, "conv2d",
+                  &(format_t){"32-true", 1}, &by);
     ok(off > 1e-5 && off < 1e-2 && by > 0, "with the option off by %g", off);
 }
 
@@ -94,9 +98,10 @@ static double parts_off(const char *word, int64_t max, const format_t *format, i
 {
     const int64_t whole = dnn_part_max;
     int by, all;
-    cases_off(&(cuda_t){.cudnn = true}, word, format, &all);
+    cases_off(&(cuda_t){.cudnn = true, .deterministic = true}, word, format, &all);
     dnn_part_max = max;
-    const double off = cases_off(&(cuda_t){.cudnn = true}, word, format, &by);
+    const double off = cases_off(&(cuda_t){.cudnn = true, .deterministic = true}, word,
+                                 format, &by);
     dnn_part_max = whole;
     *parts = by - all + 1;
     return off;
@@ -122,14 +127,38 @@ static void a_gradient_of_attention_is_computed_in_parts(void)
     pl_layer_t layer = {.kind = PL_LAYER_ATTENTION_GRAD,
                         .attention = {.batches = 32, .heads = 12, .tokens = 1024}};
     int64_t batches, heads;
-    pl_layer_t part = dnn_part(&layer, &batches, &heads);
+    const dnn_rules_t in_order = {0}, any_order = {.any_order = true};
+    pl_layer_t part = dnn_part(&layer, in_order, &batches, &heads);
     ok(part.attention.batches == 8 && batches == 4 && heads == 1,
        "32 batches of GPT-2 are computed 8 at a time");
     layer.attention.tokens = 8192;
-    part = dnn_part(&layer, &batches, &heads);
+    part = dnn_part(&layer, in_order, &batches, &heads);
     ok(part.attention.batches == 1 && part.attention.heads == 2 && batches == 32
            && heads == 6,
        "and of long texts two heads at a time");
+    part = dnn_part(&layer, any_order, &batches, &heads);
+    ok(part.attention.batches == 32 && batches == 1 && heads == 1,
+       "but in any order all at once");
+}
+
+/* In memory that has to be zeros. */
+static void gradients_of_queries_may_be_added_up_in_any_order(void)
+{
+    for (int f = 2; f < 4; f++) {
+        int by, once;
+        cases_off(&(cuda_t){.cudnn = true, .deterministic = true}, "attention, width 8",
+                  &formats[f], &by);
+        setenv("STAND_IN", "any_order", 1);
+        double off = cases_off(&(cuda_t){.cudnn = true}, "attention, width 8",
+                               &formats[f], &once);
+        ok(off < formats[f].tolerance && once > 1 && once <= by,
+           "attention in %s, off by %g", formats[f].precision, off);
+        off = cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1", &formats[f], &once);
+        ok(off < formats[f].tolerance && once > 1, "and a convolution, off by %g", off);
+        setenv("STAND_IN", "", 1);
+        off = cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1", &formats[f], &once);
+        ok(isinf(off), "by an engine that is not used without the option");
+    }
 }
 
 /* Results of a plan that is replayed so often; how many layers cuDNN was asked
@@ -139,6 +168,7 @@ static int replays_of(const char *name, bool recordings, double short_replay, in
 {
     cuda_t device = {.gpu = {.short_replay = short_replay},
                      .cudnn = true,
+                     .deterministic = true,
                      .recordings = recordings};
     pl_device_info_t info = {.ranks = 1, .device = -1};
     device_rig_t rig = {.ops = accelerator, .self = &device};
@@ -200,8 +230,8 @@ static int lines_with(const char *stand_in, const char *text, int *by)
 {
     setenv("STAND_IN", stand_in, 1);
     rig_listen(text);
-    const double off = cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1",
-                                 &formats[0], by);
+    const double off = cases_off(&(cuda_t){.cudnn = true, .deterministic = true},
+                                 "conv2d, kernel 1", &formats[0], by);
     const int lines = rig_lines_received();
     rig_listen(NULL);
     setenv("STAND_IN", "", 1);
@@ -213,7 +243,8 @@ static void layers_refused_by_cudnn_are_computed_by_kernels(void)
 {
     static const char *const calls[] = {"dnn_new", "dnn_set", "dnn_finalize"};
     int by, all;
-    cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1", &formats[0], &all);
+    cases_off(&(cuda_t){.cudnn = true, .deterministic = true}, "conv2d, kernel 1",
+              &formats[0], &all);
     is_int(lines_with("no_cudnn",
                       "attention and convolution are computed by kernels of Paceline, "
                       "which are slower: ",
@@ -255,8 +286,8 @@ static void a_card_that_is_lost_while_plans_are_made_is_the_error(void)
     for (int k = 0, by; k < 2; k++) {
         setenv("STAND_IN", faults[k], 1);
         rig_listen("cuDNN");
-        ok(isinf(
-               cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1", &formats[0], &by)),
+        ok(isinf(cases_off(&(cuda_t){.cudnn = true, .deterministic = true},
+                           "conv2d, kernel 1", &formats[0], &by)),
            "%s: a plan is not compiled: %s", faults[k], failure.text);
         is_int(rig_lines_received(), 0, "no line reports that kernels compute it");
         rig_listen(NULL);
@@ -275,9 +306,11 @@ static void a_host_without_memory_is_the_error(void)
     static const char *const faults[] = {"dnn_new=1:4003", "dnn_new=2:4003",
                                          "dnn_finalize=4:4003"};
     for (int k = 0, by, all; k < 3; k++) {
-        cases_off(&(cuda_t){.cudnn = true}, "conv2d", &formats[0], &all);
+        cases_off(&(cuda_t){.cudnn = true, .deterministic = true}, "conv2d", &formats[0],
+                  &all);
         setenv("STAND_IN", faults[k], 1);
-        ok(isinf(cases_off(&(cuda_t){.cudnn = true}, "conv2d", &formats[0], &by)),
+        ok(isinf(cases_off(&(cuda_t){.cudnn = true, .deterministic = true}, "conv2d",
+                           &formats[0], &by)),
            "%s: a plan is not compiled", faults[k]);
         setenv("STAND_IN", "", 1);
         ok(by > all / 2 && by < all, "but the next are: %d of %d layers by cuDNN", by,
@@ -289,7 +322,8 @@ static void an_execution_that_fails_is_reported(void)
 {
     int by;
     setenv("STAND_IN", "dnn_execute=1", 1);
-    ok(isinf(cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1", &formats[0], &by)),
+    ok(isinf(cases_off(&(cuda_t){.cudnn = true, .deterministic = true},
+                       "conv2d, kernel 1", &formats[0], &by)),
        "a step fails: %s", failure.text);
     setenv("STAND_IN", "", 1);
     like(failure.text,
@@ -305,7 +339,11 @@ static void plan_all(const char *folder, int capability, int *made, int *kept)
 {
     char fault[32];
     int by;
-    cuda_t device = {.cudnn = true, .cache = true, .cache_dir = folder, .cache_mb = 64};
+    cuda_t device = {.cudnn = true,
+                     .deterministic = true,
+                     .cache = true,
+                     .cache_dir = folder,
+                     .cache_mb = 64};
     const int made_before = *planned, kept_before = *loaded;
     snprintf(fault, sizeof fault, "capability=%d", capability);
     setenv("STAND_IN", fault, 1);
@@ -356,6 +394,7 @@ int main(void)
     run(layers_of_cudnn_equal_the_reference);
     run(float32_is_not_rounded_to_tf32_by_default);
     run(a_gradient_of_attention_is_computed_in_parts);
+    run(gradients_of_queries_may_be_added_up_in_any_order);
     run(recorded_layers_give_the_same_bits);
     run(layers_refused_by_cudnn_are_computed_by_kernels);
     run(layers_that_cudnn_fails_at_are_computed_by_kernels_with_a_warning);

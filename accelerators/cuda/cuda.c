@@ -34,6 +34,10 @@ static const pl_option_t cuda_options[] = {
     PL_BOOL(cuda_t, cudnn, "true",
             "compute attention and convolution by NVIDIA's cuDNN where it is installed; "
             "false: by kernels of Paceline, which are slower"),
+    PL_BOOL(
+        cuda_t, deterministic, "true",
+        "give the same bits in each run on the same kind of card; false: cuDNN may add "
+        "up in any order, which is faster for gradients of attention"),
     PL_BOOL(cuda_t, fuse_bias_grad, "true",
             "compute the gradient of a bias in cuBLASLt's product for its weights"),
     PL_BOOL(cuda_t, fuse_gelu, "true",

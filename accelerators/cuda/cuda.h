@@ -48,7 +48,7 @@ typedef struct cuda_stats {
 typedef struct cuda {
     pl_gpu_t gpu;                                           /* first */
 
-    bool cache, cublas, cudnn, recordings, strict, tf32;    /* options */
+    bool cache, cublas, cudnn, deterministic, recordings, strict, tf32;  /* options */
     bool fuse_bias_grad, fuse_gelu, fuse_gelu_grad;
     const char *cache_dir, *compile_for;
     int64_t cache_mb;

@@ -7,7 +7,8 @@
  *
  * The gradient of an attention with additions in a fixed order takes workspace of 2 bytes
  * for each pair of tokens.  So that it does not grow with batches and heads, these are
- * computed in parts. */
+ * computed in parts.  In any order (option "deterministic") it takes workspace for the
+ * gradients of queries. */
 #include "accelerators/cuda/dnn.h"
 
 #include <math.h>
@@ -61,11 +62,12 @@ static int64_t divisor(int64_t n, int64_t max)
     return d < 1 ? 1 : d;
 }
 
-pl_layer_t dnn_part(const pl_layer_t *layer, int64_t *batches, int64_t *heads)
+pl_layer_t dnn_part(const pl_layer_t *layer, dnn_rules_t rules, int64_t *batches,
+                    int64_t *heads)
 {
     pl_layer_t part = *layer;
     *batches = *heads = 1;
-    if (layer->kind != PL_LAYER_ATTENTION_GRAD)
+    if (layer->kind != PL_LAYER_ATTENTION_GRAD || rules.any_order)
         return part;
     const __typeof__(layer->attention) *a = &layer->attention;
     const int64_t head = 2 * a->tokens * a->tokens;
@@ -216,6 +218,11 @@ void cuda_layers_close(cuda_t *cuda)
 
 /* ---- Plans ---- */
 
+static dnn_rules_t rules_of(const cuda_t *cuda)
+{
+    return (dnn_rules_t){.tf32 = cuda->tf32, .any_order = !cuda->deterministic};
+}
+
 int cuda_layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
                    pl_error_t *err)
 {
@@ -246,7 +253,7 @@ int cuda_layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,
         found = pl_alloc(sizeof *found);
         if (!found)
             return pl_no_memory(err);
-        found->part = dnn_part(layer, &found->batches, &found->heads);
+        found->part = dnn_part(layer, rules_of(cuda), &found->batches, &found->heads);
         const __typeof__(found->part.attention) *a = &found->part.attention;
         for (int k = 0; k < PL_LAYER_WORKSPACE; k++) {
             const int64_t width = k == PL_ATTENTION_SUMS ? 4 : 2;
@@ -290,6 +297,7 @@ static void log_refused(cuda_t *cuda, const pl_layer_plan_t *plan, cu_result_t s
 static int plan_build(cuda_t *cuda, pl_layer_plan_t *plan, pl_error_t *err)
 {
     const cuda_layers_t *layers = &cuda->layers;
+    const dnn_rules_t rules = rules_of(cuda);
     int code = handle_open(cuda, err);
     if (code != PL_OK)
         return code;
@@ -304,18 +312,18 @@ static int plan_build(cuda_t *cuda, pl_layer_plan_t *plan, pl_error_t *err)
     dnn_text(&plan->part, part);
     if (key)
         snprintf(key, KEY_TEXT,
-                 "cuDNN %d CUDA %d driver %d %.64s sm_%d%d %d multiprocessors%s\n%s",
+                 "cuDNN %d CUDA %d driver %d %.64s sm_%d%d %d multiprocessors%s%s\n%s",
                  layers->library->version, (int)call->runtime(), cuda->library->version,
                  cuda->card.name, cuda->card.major, cuda->card.minor, multiprocessors,
-                 cuda->tf32 ? " TF32" : "", part);
+                 rules.tf32 ? " TF32" : "", rules.any_order ? " in any order" : "", part);
     const bool was_kept = key && cuda_cache_get(cuda->store, key, &kept, &bytes)
                           && dnn_plan_load(&plan->plan, call, layers->device, &plan->part,
-                                           kept, bytes)
+                                           rules, kept, bytes)
                                  == DNN_OK;
-    const cu_result_t status = was_kept ? DNN_OK
-                                        : dnn_plan_make(&plan->plan, call, layers->device,
-                                                        &plan->part, cuda->tf32, &text,
-                                                        &bytes);
+    const cu_result_t status = was_kept
+                                   ? DNN_OK
+                                   : dnn_plan_make(&plan->plan, call, layers->device,
+                                                   &plan->part, rules, &text, &bytes);
     if (text && key)
         cuda_cache_put(cuda->store, key, text, bytes);
     pl_free(text);
@@ -365,8 +373,9 @@ cu_result_t dnn_plan_run(const dnn_plan_t *plan, cudnnHandle_t handle,
     const cuda_dnn_t *call = plan->graph.call;
     const bool attention = layer->kind < PL_LAYER_CONVOLUTION;
     const float scale = (float)layer->attention.scale;
-    const pl_device_ptr_t workspace = address[PL_LAYER_WORKSPACE]
-                                      + (pl_device_ptr_t)plan->rows;
+    const pl_device_ptr_t sums = address[PL_LAYER_WORKSPACE]
+                                 + (pl_device_ptr_t)plan->rows,
+                          workspace = sums + (pl_device_ptr_t)plan->sums;
     const void *at[DNN_OPERANDS];
     int64_t id[DNN_OPERANDS];
     int count = 0;
@@ -384,6 +393,8 @@ cu_result_t dnn_plan_run(const dnn_plan_t *plan, cudnnHandle_t handle,
     if (plan->rows)
         id[count] = DNN_ID_ROWS,
         at[count++] = (const void *)(uintptr_t)address[PL_LAYER_WORKSPACE];
+    if (plan->sums)
+        id[count] = DNN_ID_SUMS, at[count++] = (const void *)(uintptr_t)sums;
     cu_result_t status = call->descriptor_new(DNN_PACK, &pack);
     if (status == DNN_OK)
         status = call->set(pack, DNN_PACK_IDS, DNN_TYPE_INT64, count, id);
@@ -419,7 +430,15 @@ int cuda_layer_run(void *self, pl_stream_t stream, pl_layer_plan_t *plan,
                                  ? (pl_device_ptr_t)(b * plan->step[k][0]
                                                      + h * plan->step[k][1])
                                  : 0);
-            status = dnn_plan_run(&plan->plan, layers->handle, &plan->part, part);
+            const dnn_plan_t *of = &plan->plan;
+            const cu_result_t zeroed =
+                of->sums ? cuda->call->fill(address[PL_LAYER_WORKSPACE]
+                                                + (pl_device_ptr_t)of->rows,
+                                            0, (size_t)of->sums, cuda->stream[stream])
+                         : CU_OK;
+            if (zeroed != CU_OK)
+                return cuda_check(cuda, err, zeroed, "zeroing sums of an attention");
+            status = dnn_plan_run(of, layers->handle, &plan->part, part);
         }
     return status == DNN_OK
                ? PL_OK

@@ -13,15 +13,21 @@
 enum { DNN_DESCRIPTORS = 128, DNN_OPERATIONS = 32, DNN_DIMS = 4, DNN_OPERANDS = 14 };
 
 /* Numbers of values that a graph reads from the host's memory when it runs, and of rows
- * of an attention in the workspace.  An operand of a layer has its number of backend.h,
- * plus 1. */
+ * and sums of an attention in the workspace.  An operand of a layer has its number of
+ * backend.h, plus 1. */
 enum {
     DNN_ID_SCALE = 50,
     DNN_ID_MIN,
     DNN_ID_ONE,
     DNN_ID_ROWS,
+    DNN_ID_SUMS,
     DNN_ID_OTHERS = 100,
 };
+
+/* What an engine may do: round float32 to TF32; add up in any order. */
+typedef struct dnn_rules {
+    bool tf32, any_order;
+} dnn_rules_t;
 
 typedef struct dnn_graph {
     const cuda_dnn_t *call;
@@ -71,18 +77,20 @@ void dnn_add_operation(dnn_graph_t *graph, cudnnBackendDescriptor_t operation);
 
 cu_choice_t dnn_type(pl_dtype_t dtype);
 
-/* Adds the operations of a layer. */
+/* Adds the operations of a layer.  any_order: queries' gradients are added up in memory,
+ * float32 zeros of that number. */
 void dnn_attention(dnn_graph_t *graph, const pl_layer_t *layer);
-void dnn_attention_grad(dnn_graph_t *graph, const pl_layer_t *layer);
+void dnn_attention_grad(dnn_graph_t *graph, const pl_layer_t *layer, bool any_order);
 void dnn_convolution(dnn_graph_t *graph, const pl_layer_t *layer);
 
 /* A layer or a part of one, ready to run. */
 typedef struct dnn_plan {
     dnn_graph_t graph;
-    cudnnBackendDescriptor_t plan;                      /* [NULL: not made yet] */
-    int64_t workspace;                                  /* bytes */
-    int64_t rows;                                       /* bytes at its begin, for rows */
-    int64_t engine;                                     /* its number  [-1: unknown] */
+    cudnnBackendDescriptor_t plan;              /* [NULL: not made yet] */
+    int64_t workspace;                          /* bytes */
+    int64_t rows, sums;                         /* bytes at its begin, for rows; for sums,
+                                                   which are zeros when it runs */
+    int64_t engine;                             /* its number  [-1: unknown] */
 } dnn_plan_t;
 
 /* A descriptor of a device, by a description in JSON or by a handle.  NULL: see
@@ -90,15 +98,15 @@ typedef struct dnn_plan {
 cudnnBackendDescriptor_t dnn_device_new(const cuda_dnn_t *call, cudnnHandle_t handle,
                                         const char *json, cu_result_t *status);
 /* Describes a layer and finds an engine that computes it with equal bits each time, and
- * in float32 without TF32 unless the request allows it.  An unsupported status: there is
+ * in float32 without TF32, unless the rules allow it.  An unsupported status: there is
  * none; another: cuDNN failed.  *text, for dnn_plan_load(), is from pl_alloc()  [NULL
  * after a failure]. */
 cu_result_t dnn_plan_make(dnn_plan_t *plan, const cuda_dnn_t *call,
                           cudnnBackendDescriptor_t device, const pl_layer_t *layer,
-                          bool tf32, char **text, size_t *bytes);
+                          dnn_rules_t rules, char **text, size_t *bytes);
 cu_result_t dnn_plan_load(dnn_plan_t *plan, const cuda_dnn_t *call,
                           cudnnBackendDescriptor_t device, const pl_layer_t *layer,
-                          const char *text, size_t bytes);
+                          dnn_rules_t rules, const char *text, size_t bytes);
 /* For addresses as backend.h has them. */
 cu_result_t dnn_plan_run(const dnn_plan_t *plan, cudnnHandle_t handle,
                          const pl_layer_t *layer,
@@ -116,7 +124,8 @@ bool dnn_fits(const pl_layer_t *layer);
 /* The part of a layer that is computed at a time, and the number of parts.  dnn_part_max:
  * bytes of workspace of a part of a gradient of attention, if it can be that small. */
 extern int64_t dnn_part_max;
-pl_layer_t dnn_part(const pl_layer_t *layer, int64_t *batches, int64_t *heads);
+pl_layer_t dnn_part(const pl_layer_t *layer, dnn_rules_t rules, int64_t *batches,
+                    int64_t *heads);
 enum { DNN_TEXT = 640 };
 /* A description of a layer, with everything that its plan depends on. */
 void dnn_text(const pl_layer_t *layer, char text[DNN_TEXT]);

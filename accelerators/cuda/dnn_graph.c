@@ -1,8 +1,8 @@
 /* dnn_graph.c - graphs of cuDNN's operations, and engines for them
  *
- * cuDNN describes its engines by numerical notes.  Only engines that add up in a fixed
- * order and in float32 are used: so equal operands give equal bits, and float32 is not
- * rounded to TF32 unless the option allows it. */
+ * cuDNN describes its engines by numerical notes.  Unless options allow it, only engines
+ * are used that add up in a fixed order, so that equal operands give equal bits, and that
+ * do not round float32 to TF32. */
 #include <string.h>
 
 #include "accelerators/cuda/dnn.h"
@@ -205,7 +205,8 @@ cudnnBackendDescriptor_t dnn_device_new(const cuda_dnn_t *call, cudnnHandle_t ha
 
 /* DNN_OK: the engine may be used, and *number is set; DNN_NOT_SUPPORTED: it may not. */
 static cu_result_t engine_check(const cuda_dnn_t *call, cudnnBackendDescriptor_t choice,
-                                bool tensor_cores, int64_t *number)
+                                const pl_layer_t *layer, dnn_rules_t rules,
+                                int64_t *number)
 {
     cudnnBackendDescriptor_t engine = NULL;
     cu_choice_t note[2 * DNN_NOTES] = {0};
@@ -222,7 +223,9 @@ static cu_result_t engine_check(const cuda_dnn_t *call, cudnnBackendDescriptor_t
                            note);
     for (int64_t k = 0; k < notes && k < 2 * DNN_NOTES && status == DNN_OK; k++)
         if (note[k] != DNN_NOTE_STRICT_NAN
-            && !(note[k] == DNN_NOTE_TENSOR_CORE && tensor_cores))
+            && !(note[k] == DNN_NOTE_TENSOR_CORE
+                 && (layer->dtype != PL_F32 || rules.tf32))
+            && !(note[k] == DNN_NOTE_NO_ORDER && rules.any_order))
             status = DNN_NOT_SUPPORTED;
     call->descriptor_free(engine);
     return status;
@@ -269,9 +272,8 @@ static bool may_try_more(cu_result_t status)
 /* Tries the engines of a search; cuDNN lists the fastest first. */
 static cu_result_t search(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
                           cudnnBackendDescriptor_t operations, cu_choice_t mode,
-                          const pl_layer_t *layer, bool tf32)
+                          const pl_layer_t *layer, dnn_rules_t rules)
 {
-    const bool tensor_cores = layer->dtype != PL_F32 || tf32;
     dnn_graph_t found = {.call = plan->graph.call};
     cudnnBackendDescriptor_t choice[FOUND_MAX] = {0};
     int64_t count = 0;
@@ -288,7 +290,7 @@ static cu_result_t search(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
     cu_result_t status = found.status == DNN_OK ? DNN_NOT_SUPPORTED : found.status;
     for (int64_t k = 0, tried = 0;
          k < count && k < FOUND_MAX && tried < TRIED_MAX && may_try_more(status); k++) {
-        cu_result_t made = engine_check(found.call, choice[k], tensor_cores,
+        cu_result_t made = engine_check(found.call, choice[k], layer, rules,
                                         &plan->engine);
         tried += made == DNN_OK;
         if (made == DNN_OK)
@@ -309,9 +311,16 @@ void dnn_plan_release(dnn_plan_t *plan)
 
 /* ---- Plans as text ---- */
 
+/* Bytes of so many, aligned. */
+static int64_t floats(int64_t count)
+{
+    enum { ALIGNMENT = 256 };
+    return (count * (int64_t)sizeof(float) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
 cu_result_t dnn_plan_load(dnn_plan_t *plan, const cuda_dnn_t *call,
                           cudnnBackendDescriptor_t device, const pl_layer_t *layer,
-                          const char *text, size_t bytes)
+                          dnn_rules_t rules, const char *text, size_t bytes)
 {
     int64_t count = 0;
     *plan = (dnn_plan_t){.graph = {.call = call}, .engine = -1};
@@ -332,14 +341,15 @@ cu_result_t dnn_plan_load(dnn_plan_t *plan, const cuda_dnn_t *call,
         dnn_plan_release(plan);
         return status;
     }
-    enum { ALIGNMENT = 256 };
     const __typeof__(layer->attention) *a = &layer->attention;
     const bool has_rows = layer->kind == PL_LAYER_ATTENTION_GRAD
                           || (layer->kind == PL_LAYER_ATTENTION
                               && !a->stride[PL_ATTENTION_SUMS][2]);
     const int64_t rows = has_rows ? a->batches * a->heads * a->tokens : 0;
-    plan->rows = (rows * (int64_t)sizeof(float) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    plan->workspace += plan->rows;
+    plan->rows = floats(rows);
+    if (rules.any_order && layer->kind == PL_LAYER_ATTENTION_GRAD)
+        plan->sums = floats(rows * a->width);
+    plan->workspace += plan->rows + plan->sums;
     return DNN_OK;
 }
 
@@ -348,7 +358,8 @@ cu_result_t dnn_plan_load(dnn_plan_t *plan, const cuda_dnn_t *call,
 /* A plan that is made for a description of a device computes nothing with some engines of
  * cuDNN 9.19, and reports no error.  A plan that is loaded from its text computes. */
 static cu_result_t plan_renew(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
-                              const pl_layer_t *layer, char **text, size_t *bytes)
+                              const pl_layer_t *layer, dnn_rules_t rules, char **text,
+                              size_t *bytes)
 {
     const cuda_dnn_t *call = plan->graph.call;
     dnn_plan_t loaded;
@@ -362,7 +373,7 @@ static cu_result_t plan_renew(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
                               made)
                   : DNN_NO_MEMORY;
     if (status == DNN_OK)
-        status = dnn_plan_load(&loaded, call, device, layer, made, (size_t)count);
+        status = dnn_plan_load(&loaded, call, device, layer, rules, made, (size_t)count);
     if (status != DNN_OK) {
         pl_free(made);
         return status;
@@ -377,7 +388,7 @@ static cu_result_t plan_renew(dnn_plan_t *plan, cudnnBackendDescriptor_t device,
 
 cu_result_t dnn_plan_make(dnn_plan_t *plan, const cuda_dnn_t *call,
                           cudnnBackendDescriptor_t device, const pl_layer_t *layer,
-                          bool tf32, char **text, size_t *bytes)
+                          dnn_rules_t rules, char **text, size_t *bytes)
 {
     *text = NULL;
     *plan = (dnn_plan_t){.graph = {.call = call}, .engine = -1};
@@ -385,7 +396,7 @@ cu_result_t dnn_plan_make(dnn_plan_t *plan, const cuda_dnn_t *call,
     if (layer->kind == PL_LAYER_ATTENTION)
         dnn_attention(graph, layer);
     else if (layer->kind == PL_LAYER_ATTENTION_GRAD)
-        dnn_attention_grad(graph, layer);
+        dnn_attention_grad(graph, layer, rules.any_order);
     else
         dnn_convolution(graph, layer);
     cudnnBackendDescriptor_t all = dnn_descriptor(graph, DNN_GRAPH);
@@ -394,11 +405,11 @@ cu_result_t dnn_plan_make(dnn_plan_t *plan, const cuda_dnn_t *call,
     dnn_finalize(graph, all);
     cu_result_t status = graph->status;
     if (status == DNN_OK)
-        status = search(plan, device, all, DNN_BY_MODEL, layer, tf32);
+        status = search(plan, device, all, DNN_BY_MODEL, layer, rules);
     if (graph->status == DNN_OK && may_try_more(status))
-        status = either(status, search(plan, device, all, DNN_BY_FALLBACK, layer, tf32));
+        status = either(status, search(plan, device, all, DNN_BY_FALLBACK, layer, rules));
     if (status == DNN_OK)
-        status = plan_renew(plan, device, layer, text, bytes);
+        status = plan_renew(plan, device, layer, rules, text, bytes);
     if (status != DNN_OK)
         dnn_plan_release(plan);
     return status;

@@ -11,8 +11,8 @@
  *   backward  p = e^(s - sums),  dv = p^T dy,  ds = scale p (dy v^T - sum(dy y))
  *             dq = ds k,  dk = ds^T q
  *
- * The gradient of the queries is the result of a product here.  Added up in memory, it
- * would need less workspace, but cuDNN would add up in no order.  sum(dy y) is in memory,
+ * The gradient of the queries is the result of a product.  If any order is allowed, it is
+ * added up in memory, which is faster and needs less workspace.  sum(dy y) is in memory,
  * and in forward the sums: in workspace, if they are not requested.
  *
  * Pictures lie in memory with their channels last, as cuDNN's fast engines need them,
@@ -125,7 +125,7 @@ void dnn_attention(dnn_graph_t *g, const pl_layer_t *layer)
     dnn_matmul(g, p, v, y);
 }
 
-void dnn_attention_grad(dnn_graph_t *g, const pl_layer_t *layer)
+void dnn_attention_grad(dnn_graph_t *g, const pl_layer_t *layer, bool any_order)
 {
     const attention_t a = begin(g, layer);
     const dnn_shape_t y_shape = shape_of(&a, PL_ATTENTION_Y),
@@ -169,7 +169,14 @@ void dnn_attention_grad(dnn_graph_t *g, const pl_layer_t *layer)
     dnn_reshape(g, ds, ds_turned);
     dnn_matmul(g, ds_turned, q, dk);
     dnn_reshape(g, k, k_again);
-    dnn_matmul(g, ds, k_again, dq);
+    const dnn_shape_t sums_shape = {{a.batches, a.heads, a.tokens, a.width},
+                                    {a.heads * a.tokens * a.width, a.tokens * a.width,
+                                     a.width, 1}};
+    cudnnBackendDescriptor_t added_up =
+        any_order ? dnn_operand(g, DNN_ID_SUMS, DNN_F32, &sums_shape) : dq;
+    dnn_matmul(g, ds, k_again, added_up);
+    if (any_order)
+        dnn_pointwise(g, DNN_SAME, added_up, NULL, NULL, dq);
 }
 
 /* ---- Convolution ---- */

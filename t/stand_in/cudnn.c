@@ -6,10 +6,11 @@
  * after it, shapes that do not fit, a tensor that is read before it is made, an operand
  * that is aligned less than declared or lies beyond an allocation, are errors.  The
  * workspace is filled with NaN.  The first engine that it finds adds up in no
- * order, the second rounds float32 to TF32, the third makes no plan, and the fourth
+ * order, and to what is in memory where another operation reads the sums; the second rounds float32 to TF32, the third makes no plan, and the fourth
  * computes.  A plan as text has all operations in it.
  *
  * STAND_IN has: "no_cudnn" (it cannot be opened), "old_cudnn" (version 9.5),
+ * "any_order" (its first engine may run),
  * "dnn_new=3", "dnn_set=3", "dnn_finalize=3" and "dnn_execute=3" (the third call
  * fails; "dnn_new=3:4003": with that status; "dnn_new=3:700": because the card breaks
  * with that error). Counts begin when it is opened. */
@@ -683,6 +684,7 @@ static double pointwise(const run_t *r, const operation_t *o, const int64_t at[D
     case DNN_DIV: return x / b;
     case DNN_EXP: return exp(x);
     case DNN_LOG: return log(x);
+    case DNN_SAME: return x;
     case DNN_INDEX: return (double)at[o->axis];
     case DNN_AT_LEAST: return x >= b;
     case DNN_SELECT: return get(r, o->in[2], at) != 0 ? x : b;
@@ -690,10 +692,19 @@ static double pointwise(const run_t *r, const operation_t *o, const int64_t at[D
     }
 }
 
+/* Whether the engine adds up in the memory of a result. */
+static bool adds_in_memory(const program_t *p, const operation_t *o)
+{
+    bool is_read = false;
+    for (int k = 0; k < p->operations; k++)
+        is_read |= p->operation[k].in[0] == o->out;
+    return p->engine == IN_NO_ORDER && is_read && !p->tensor[o->out].is_virtual;
+}
+
 static double product(const run_t *r, const operation_t *o, const int64_t at[DIMS])
 {
     const int64_t inner = r->work->program.tensor[o->in[0]].dim[3];
-    double sum = 0;
+    double sum = adds_in_memory(&r->work->program, o) ? get(r, o->out, at) : 0;
     for (int64_t k = 0; k < inner; k++)
         sum += get(r, o->in[0], (int64_t[]){at[0], at[1], at[2], k})
                * get(r, o->in[1], (int64_t[]){at[0], at[1], k, at[3]});
@@ -866,7 +877,8 @@ API cu_result_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor
     const char *why = pack_read(work, of);
     if (!work->workspace || (uintptr_t)workspace % 256)
         why = "the workspace is too small, or not aligned";
-    if (work->program.engine != BY_TENSOR_CORES && work->program.engine != PLAIN)
+    if (work->program.engine != BY_TENSOR_CORES && work->program.engine != PLAIN
+        && !fact("any_order", 0, NULL))
         why = "the engine adds up in no order";
     cu_result_t status = why ? refused(why) : DNN_OK;
     /* cuDNN 9.19 on an H100: a plan that no text was loaded into computes nothing. */
