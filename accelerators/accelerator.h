@@ -62,8 +62,9 @@ typedef struct pl_replay {
     bool continues;                /* the plan's last replay waits at a collective, and
                                       this one is the rest of it; nothing was replayed
                                       in between */
-    const struct pl_replay *next;  /* in: the replay that is started right after this one,
-                                      complete already; the device may report the end of
+    const struct pl_replay *next;  /* the replay that is started after this one, with no
+                                      other call between.  Its numbers are read with those
+                                      of this one, and the device may report the end of
                                       this one with that one's  [NULL: unknown] */
     int collective;                /* out: the graph's collective at which the replay
                                       waits, from 1; no result is stored yet
@@ -134,6 +135,8 @@ typedef struct pl_device_info {
                                                     is needed */
     bool compiles;                               /* in: plans are compiled, and none is
                                                     replayed */
+    bool deterministic;                          /* in: options that make the bits of runs
+                                                    differ are refused */
     int local_rank;                              /* in: number of this rank on this
                                                     machine */
     int device;                                  /* in: the number of the device in

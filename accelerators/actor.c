@@ -79,6 +79,8 @@ static int device_start(void *self, pl_call_t *call, const pl_body_t *body,
     device->info.threads = threads_of(job);
     device->info.computes = true;
     device->info.compiles = job->compiles;
+    device->info.deterministic = job->trainer->deterministic != PL_NOT_DETERMINISTIC
+                                 || pl_trainer_is_elastic(job->trainer);
     const pl_precision_ops_t *precision =
         pl_component_find("precision",
                           pl_options_choice(job->options, "trainer.precision", "32-true"),

@@ -153,7 +153,9 @@ enum { HEAD = 64 /* bytes, in which the size stands */ };
 static void *emulated_host_new(void *self, size_t bytes, pl_error_t *err)
 {
     emulated_t *e = self;
-    size_t *memory = aligned_alloc(HEAD, HEAD + (bytes + HEAD - 1) / HEAD * HEAD);
+    const bool fits = !e->pin_limit || bytes <= e->pin_limit;
+    size_t *memory = fits ? aligned_alloc(HEAD, HEAD + (bytes + HEAD - 1) / HEAD * HEAD)
+                          : NULL;
     if (!memory) {
         pl_fail(err, PL_ENOMEM, "out of memory: %zu bytes", bytes);
         return NULL;

@@ -22,6 +22,7 @@ typedef struct emulated {
     size_t limit;           /* bytes of one block  [0: any] */
     size_t capacity;        /* and of all blocks  [0: any] */
     size_t used, pinned;    /* bytes: of all blocks, of the host's memory */
+    size_t pin_limit;       /* bytes of one block of that  [0: any] */
     int waiting;            /* finish() waits now */
     int launches, fails_at;  /* so many so far; the one that fails  [0: none] */
     int descriptor;

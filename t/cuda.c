@@ -322,11 +322,12 @@ static void a_step_takes_few_calls_of_the_driver(void)
 
 static void short_steps_wake_the_host_together(void)
 {
-    is_int(cuda_notices_at_once(1, 1000), 1, "the only one is not held back");
-    is_int(cuda_notices_at_once(32, PL_MILLISECOND), 1, "nor steps that take their time");
-    is_int(cuda_notices_at_once(32, 100000), 10, "for a millisecond at most");
-    is_int(cuda_notices_at_once(6, 10000), 3, "and half of those that are under way");
-    is_int(cuda_notices_at_once(4, 0), 2, "however short they are");
+    const int64_t us = PL_MILLISECOND / 1000;
+    is_int(cuda_notice_delay(1, us), 0, "the only one is not held back");
+    is_int(cuda_notice_delay(32, 1100 * us), 0, "nor steps that take their time");
+    is_int(cuda_notice_delay(32, 300 * us), 900 * us, "for a millisecond at most");
+    is_int(cuda_notice_delay(7, 10 * us), 30 * us, "and for half of those under way");
+    is_int(cuda_notice_delay(32, 0), 0, "however short they are");
 }
 
 /* A run that must fail; its error, until the next. */
@@ -343,6 +344,17 @@ static const pl_error_t *fails(const char *stand_in, const char *on, const char 
     rig_free(&rig);
     setenv("STAND_IN", "", 1);
     return &err;
+}
+
+static void runs_that_are_to_be_equal_add_up_in_order(void)
+{
+    static const char *const wants[] = {"\"deterministic\": \"true\"",
+                                        "\"strategy\": \"elastic\", "
+                                        "\"global_batch_size\": 12"};
+    for (int k = 0; k < 2; k++)
+        like(fails("", "{\"name\": \"cuda\", \"any_order\": true}", wants[k])->text,
+             "any_order.* runs differ in their bits, .*: remove one of them",
+             "with any order they are refused");
 }
 
 static bool trains(void)
@@ -926,6 +938,7 @@ int main(int argc, char **argv)
     run(products_refused_by_cublaslt_are_computed_by_kernels);
     run(without_nvml_the_driver_reports_the_memory);
     run(runs_train_as_on_the_processor_and_recorded_to_the_same_bits);
+    run(runs_that_are_to_be_equal_add_up_in_order);
     run(a_step_takes_few_calls_of_the_driver);
     run(short_steps_wake_the_host_together);
     run(memory_that_runs_out_is_reported_in_numbers);

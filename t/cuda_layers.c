@@ -64,20 +64,17 @@ static void layers_of_cudnn_equal_the_reference(void)
     for (int f = 0; f < FORMATS; f++) {
         const format_t *format = &formats[f];
         const bool half = strstr(format->precision, "16");
-        double off = cases_off(&(cuda_t){.cudnn = true, .deterministic = true}, "conv",
-                               format, &by);
+        double off = cases_off(&(cuda_t){.cudnn = true}, "conv", format, &by);
         ok(off < format->tolerance && (by > 10) == (f != 1),
            "%s: %d convolutions, off by %g", format->precision, by, off);
-        off = cases_off(&(cuda_t){.cudnn = true, .deterministic = true},
-                        "attention, width", format, &by);
+        off = cases_off(&(cuda_t){.cudnn = true}, "attention, width", format, &by);
         ok(off < format->tolerance && (by > 5) == half, "%d attentions, off by %g", by,
            off);
     }
     ok(cases_off(&(cuda_t){0}, "conv2d", &formats[0], &by) < formats[0].tolerance
            && by == 0,
        "without the option none is by cuDNN");
-    ok(cases_off(&(cuda_t){.cudnn = true, .deterministic = true, .strict = true},
-                 "conv2d", &formats[0], &by)
+    ok(cases_off(&(cuda_t){.cudnn = true, .strict = true}, "conv2d", &formats[0], &by)
                < formats[0].tolerance
            && by == 0,
        "nor with the option \"strict\"");
@@ -86,9 +83,8 @@ static void layers_of_cudnn_equal_the_reference(void)
 static void float32_is_not_rounded_to_tf32_by_default(void)
 {
     int by;
-    const double off =
-        cases_off(&(cuda_t){.cudnn = true, .deterministic = true, .tf32 = true}, "conv2d",
-                  &(format_t){"32-true", 1}, &by);
+    const double off = cases_off(&(cuda_t){.cudnn = true, .tf32 = true}, "conv2d",
+                                 &(format_t){"32-true", 1}, &by);
     ok(off > 1e-5 && off < 1e-2 && by > 0, "with the option off by %g", off);
 }
 
@@ -98,10 +94,9 @@ static double parts_off(const char *word, int64_t max, const format_t *format, i
 {
     const int64_t whole = dnn_part_max;
     int by, all;
-    cases_off(&(cuda_t){.cudnn = true, .deterministic = true}, word, format, &all);
+    cases_off(&(cuda_t){.cudnn = true}, word, format, &all);
     dnn_part_max = max;
-    const double off = cases_off(&(cuda_t){.cudnn = true, .deterministic = true}, word,
-                                 format, &by);
+    const double off = cases_off(&(cuda_t){.cudnn = true}, word, format, &by);
     dnn_part_max = whole;
     *parts = by - all + 1;
     return off;
@@ -145,18 +140,17 @@ static void a_gradient_of_attention_is_computed_in_parts(void)
 static void gradients_of_queries_may_be_added_up_in_any_order(void)
 {
     for (int f = 2; f < 4; f++) {
+        cuda_t device = {.cudnn = true, .any_order = true};
         int by, once;
-        cases_off(&(cuda_t){.cudnn = true, .deterministic = true}, "attention, width 8",
-                  &formats[f], &by);
+        cases_off(&(cuda_t){.cudnn = true}, "attention, width 8", &formats[f], &by);
         setenv("STAND_IN", "any_order", 1);
-        double off = cases_off(&(cuda_t){.cudnn = true}, "attention, width 8",
-                               &formats[f], &once);
+        double off = cases_off(&device, "attention, width 8", &formats[f], &once);
         ok(off < formats[f].tolerance && once > 1 && once <= by,
            "attention in %s, off by %g", formats[f].precision, off);
-        off = cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1", &formats[f], &once);
+        off = cases_off(&device, "conv2d, kernel 1", &formats[f], &once);
         ok(off < formats[f].tolerance && once > 1, "and a convolution, off by %g", off);
         setenv("STAND_IN", "", 1);
-        off = cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1", &formats[f], &once);
+        off = cases_off(&device, "conv2d, kernel 1", &formats[f], &once);
         ok(isinf(off), "by an engine that is not used without the option");
     }
 }
@@ -168,7 +162,6 @@ static int replays_of(const char *name, bool recordings, double short_replay, in
 {
     cuda_t device = {.gpu = {.short_replay = short_replay},
                      .cudnn = true,
-                     .deterministic = true,
                      .recordings = recordings};
     pl_device_info_t info = {.ranks = 1, .device = -1};
     device_rig_t rig = {.ops = accelerator, .self = &device};
@@ -196,8 +189,9 @@ static int replays_of(const char *name, bool recordings, double short_replay, in
     return *executed - before;
 }
 
-/* Replays take turns with two sets; of each the second is recorded.  Of short replays
- * that is so from the second one on, which has no mark where backward begins. */
+/* Replays without a batch take turns with two slots of two sets; of each the second is
+ * recorded.  Of short replays that is so from the second one on, which has no mark where
+ * backward begins. */
 static void recorded_layers_give_the_same_bits(void)
 {
     static const char *const names[] = {"conv2d, padding",
@@ -207,11 +201,11 @@ static void recorded_layers_give_the_same_bits(void)
         device_results_t once, recorded, joined, launched;
         const int layers = replays_of(names[k], true, never, 1, &once);
         ok(layers >= 2, "%d layers", layers);
-        is_int(replays_of(names[k], true, never, 7, &recorded), 4 * layers,
-               "of seven replays four ask cuDNN");
-        is_int(replays_of(names[k], true, always, 7, &joined), 5 * layers,
-               "of short ones five");
-        is_int(replays_of(names[k], false, never, 7, &launched), 7 * layers,
+        is_int(replays_of(names[k], true, never, 11, &recorded), 8 * layers,
+               "of eleven replays eight ask cuDNN");
+        is_int(replays_of(names[k], true, always, 11, &joined), 9 * layers,
+               "of short ones nine");
+        is_int(replays_of(names[k], false, never, 11, &launched), 11 * layers,
                "without recordings all do");
         ok(device_results_same(&once, &recorded) && device_results_same(&once, &launched)
                && device_results_same(&once, &joined),
@@ -230,8 +224,8 @@ static int lines_with(const char *stand_in, const char *text, int *by)
 {
     setenv("STAND_IN", stand_in, 1);
     rig_listen(text);
-    const double off = cases_off(&(cuda_t){.cudnn = true, .deterministic = true},
-                                 "conv2d, kernel 1", &formats[0], by);
+    const double off = cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1",
+                                 &formats[0], by);
     const int lines = rig_lines_received();
     rig_listen(NULL);
     setenv("STAND_IN", "", 1);
@@ -243,8 +237,7 @@ static void layers_refused_by_cudnn_are_computed_by_kernels(void)
 {
     static const char *const calls[] = {"dnn_new", "dnn_set", "dnn_finalize"};
     int by, all;
-    cases_off(&(cuda_t){.cudnn = true, .deterministic = true}, "conv2d, kernel 1",
-              &formats[0], &all);
+    cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1", &formats[0], &all);
     is_int(lines_with("no_cudnn",
                       "attention and convolution are computed by kernels of Paceline, "
                       "which are slower: ",
@@ -286,8 +279,8 @@ static void a_card_that_is_lost_while_plans_are_made_is_the_error(void)
     for (int k = 0, by; k < 2; k++) {
         setenv("STAND_IN", faults[k], 1);
         rig_listen("cuDNN");
-        ok(isinf(cases_off(&(cuda_t){.cudnn = true, .deterministic = true},
-                           "conv2d, kernel 1", &formats[0], &by)),
+        ok(isinf(
+               cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1", &formats[0], &by)),
            "%s: a plan is not compiled: %s", faults[k], failure.text);
         is_int(rig_lines_received(), 0, "no line reports that kernels compute it");
         rig_listen(NULL);
@@ -306,11 +299,9 @@ static void a_host_without_memory_is_the_error(void)
     static const char *const faults[] = {"dnn_new=1:4003", "dnn_new=2:4003",
                                          "dnn_finalize=4:4003"};
     for (int k = 0, by, all; k < 3; k++) {
-        cases_off(&(cuda_t){.cudnn = true, .deterministic = true}, "conv2d", &formats[0],
-                  &all);
+        cases_off(&(cuda_t){.cudnn = true}, "conv2d", &formats[0], &all);
         setenv("STAND_IN", faults[k], 1);
-        ok(isinf(cases_off(&(cuda_t){.cudnn = true, .deterministic = true}, "conv2d",
-                           &formats[0], &by)),
+        ok(isinf(cases_off(&(cuda_t){.cudnn = true}, "conv2d", &formats[0], &by)),
            "%s: a plan is not compiled", faults[k]);
         setenv("STAND_IN", "", 1);
         ok(by > all / 2 && by < all, "but the next are: %d of %d layers by cuDNN", by,
@@ -322,8 +313,7 @@ static void an_execution_that_fails_is_reported(void)
 {
     int by;
     setenv("STAND_IN", "dnn_execute=1", 1);
-    ok(isinf(cases_off(&(cuda_t){.cudnn = true, .deterministic = true},
-                       "conv2d, kernel 1", &formats[0], &by)),
+    ok(isinf(cases_off(&(cuda_t){.cudnn = true}, "conv2d, kernel 1", &formats[0], &by)),
        "a step fails: %s", failure.text);
     setenv("STAND_IN", "", 1);
     like(failure.text,
@@ -339,11 +329,7 @@ static void plan_all(const char *folder, int capability, int *made, int *kept)
 {
     char fault[32];
     int by;
-    cuda_t device = {.cudnn = true,
-                     .deterministic = true,
-                     .cache = true,
-                     .cache_dir = folder,
-                     .cache_mb = 64};
+    cuda_t device = {.cudnn = true, .cache = true, .cache_dir = folder, .cache_mb = 64};
     const int made_before = *planned, kept_before = *loaded;
     snprintf(fault, sizeof fault, "capability=%d", capability);
     setenv("STAND_IN", fault, 1);

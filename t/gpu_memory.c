@@ -259,6 +259,27 @@ static void compiling_a_plan_keeps_the_values_of_a_waiting_replay(void)
     device_close();
 }
 
+static void a_waiting_replay_is_given_up_once(void)
+{
+    pl_replay_t replay = {.output = {y}}, other = {.output = {y}, .done = on_done};
+    device_open();
+    rig.ops->region(&device, PL_REGION_COLLECTIVE, PL_F32, SMALL * SMALL, &rig.err);
+    pl_plan_t *plan = plan_of(exchanged(SMALL)), *large = plan_of(power_of(LARGE));
+    ok(device_replay_alone(&rig, plan, &replay) == PL_OK && replay.collective,
+       "a replay waits");
+    device.pin_limit = 64;
+    is_int(rig.ops->replay(&device, large, &other, &rig.err), PL_ENOMEM,
+           "for another there is no memory: %s", rig.err.text);
+    device.pin_limit = 0;
+    replay = (pl_replay_t){.done = on_done};
+    other.step = 0;
+    ok(rig.ops->replay(&device, large, &other, &rig.err) == PL_OK
+           && rig.ops->replay(&device, plan, &replay, &rig.err) == PL_OK
+           && collect(&other) && collect(&replay) && is_power(LARGE),
+       "then both are replayed: %s", rig.err.text);
+    device_close();
+}
+
 static void without_plans_their_memory_is_given_back(void)
 {
     device_open();
@@ -354,6 +375,8 @@ typedef enum shared_form {
     LARGE_RECORDS,                              /* and records are copied one by one */
     READS_A_BATCH,                              /* but it has a batch of its own */
     NOT_FOLLOWED,                               /* another one is started next */
+    NOT_ANNOUNCED,
+    WITHOUT_A_BATCH,                                        /* the one that announces */
     SHARED_FORMS,
 } shared_form_t;
 
@@ -361,8 +384,10 @@ typedef enum shared_form {
  * and have the results of their own, in order. */
 static void an_announced_replay_ends_with_the_one_before(void)
 {
-    static const char *const forms[] = {"followed", "measured", "large records",
-                                        "that reads a batch", "not followed"};
+    static const char *const forms[] = {"followed",       "measured",
+                                        "large records",  "that reads a batch",
+                                        "not followed",   "not announced",
+                                        "without a batch"};
     for (int form = 0; form < SHARED_FORMS; form++) {
         int wrong = 0, ends[PAIRS] = {0};
         double p = 1.0 / SMALL;
@@ -372,16 +397,22 @@ static void an_announced_replay_ends_with_the_one_before(void)
             gpu_reserve(&device.gpu, &device.gpu.memory->set[k].records, 20000, false,
                         "test", NULL);
         pl_plan_t *add = shared_plan(true), *multiply = shared_plan(false),
-                  *second = form == READS_A_BATCH ? add : multiply;
+                  *second = form == READS_A_BATCH ? add : multiply,
+                  *opening = form == WITHOUT_A_BATCH ? multiply : add;
+        pl_replay_t single = {.scalar[3] = 1};
+        if (form == WITHOUT_A_BATCH)                   /* the set's second slot is next */
+            device_replay_alone(&rig, multiply, &single);
         for (int k = 0; k < PAIRS && !wrong; k++) {
             pl_replay_t *first = &shared[k][0].replay, *then = &shared[k][1].replay;
             static pl_replay_t other;
             shared_init(k, 0, k + 1);
             shared_init(k, 1, k % 3 + 2);
-            first->next = form == NOT_FOLLOWED ? &other : then;
+            first->next = form == NOT_FOLLOWED    ? &other
+                          : form == NOT_ANNOUNCED ? NULL
+                                                  : then;
             if (form == MEASURED)
                 first->measured = then->measured = ignore;
-            wrong += rig.ops->replay(&device, add, first, &rig.err) != PL_OK
+            wrong += rig.ops->replay(&device, opening, first, &rig.err) != PL_OK
                      || rig.ops->replay(&device, second, then, &rig.err) != PL_OK
                      || (k > 2 && !shared_wait(2 * k - 4));
             ends[k] = turn;
@@ -389,7 +420,7 @@ static void an_announced_replay_ends_with_the_one_before(void)
         ok(!wrong && shared_wait(2 * PAIRS), "%s: pairs end: %s", forms[form],
            rig.err.text);
         for (int k = 0; k < PAIRS; k++) {
-            const double is = p + k + 1,
+            const double is = form == WITHOUT_A_BATCH ? p * (k + 1) : p + k + 1,
                          then = form == READS_A_BATCH ? is + k % 3 + 2 : is * (k % 3 + 2);
             const shared_replay_t *one = &shared[k][0], *two = &shared[k][1];
             wrong += one->metric[0] != SHARED * is || two->metric[0] != SHARED * then
@@ -575,6 +606,7 @@ int main(void)
     run(plans_outlive_one_that_does_not_fit);
     run(memory_moves_after_running_work);
     run(compiling_a_plan_keeps_the_values_of_a_waiting_replay);
+    run(a_waiting_replay_is_given_up_once);
     run(without_plans_their_memory_is_given_back);
     run(unused_outputs_take_no_memory_of_the_host);
     run(an_announced_replay_ends_with_the_one_before);

@@ -18,6 +18,9 @@
 enum { PROBE = 1 << 20 };                                 /* bytes; each run needs more */
 
 static const pl_option_t cuda_options[] = {
+    PL_BOOL(cuda_t, any_order, "false",
+            "let cuDNN add up in any order, which is faster for gradients of attention; "
+            "then runs differ in their bits"),
     PL_BOOL(cuda_t, cache, "true", "keep compiled kernels on disk for the next start"),
     PL_TEXT(cuda_t, cache_dir, "\"\"", NULL,
             "folder of compiled kernels; empty: $XDG_CACHE_HOME/paceline or "
@@ -34,10 +37,6 @@ static const pl_option_t cuda_options[] = {
     PL_BOOL(cuda_t, cudnn, "true",
             "compute attention and convolution by NVIDIA's cuDNN where it is installed; "
             "false: by kernels of Paceline, which are slower"),
-    PL_BOOL(
-        cuda_t, deterministic, "true",
-        "give the same bits in each run on the same kind of card; false: cuDNN may add "
-        "up in any order, which is faster for gradients of attention"),
     PL_BOOL(cuda_t, fuse_bias_grad, "true",
             "compute the gradient of a bias in cuBLASLt's product for its weights"),
     PL_BOOL(cuda_t, fuse_gelu, "true",
@@ -63,6 +62,11 @@ static int cuda_open(void *self, pl_device_info_t *info, pl_error_t *err)
         return pl_fail(err, PL_EINVAL,
                        "trainer.accelerator.compile_for is for paceline compile: remove "
                        "it to train on a card");
+    if (cuda->any_order && info->deterministic)
+        return pl_fail(err, PL_EINVAL,
+                       "with \"trainer.accelerator.any_order\" runs differ in their "
+                       "bits, and \"trainer.deterministic\" or the strategy \"elastic\" "
+                       "is set: remove one of them");
     if (is_offline)
         return pl_gpu_open(self, &cuda_offline_backend, info, err);
     return pl_gpu_open(self,

@@ -48,7 +48,7 @@ typedef struct cuda_stats {
 typedef struct cuda {
     pl_gpu_t gpu;                                           /* first */
 
-    bool cache, cublas, cudnn, deterministic, recordings, strict, tf32;  /* options */
+    bool cache, cublas, cudnn, any_order, recordings, strict, tf32;  /* options */
     bool fuse_bias_grad, fuse_gelu, fuse_gelu_grad;
     const char *cache_dir, *compile_for;
     int64_t cache_mb;
@@ -101,9 +101,9 @@ struct pl_event {
 cuda_notifier_t *cuda_notifier_new(cuda_t *cuda, pl_error_t *err);
 /* After the last pending notice. */
 void cuda_notifier_free(cuda_notifier_t *notifier);
-/* How many of the pending notices become one, where the last ones took so many ns each:
- * at most half, so that the card has work meanwhile, and none waits longer than 1 ms. */
-int cuda_notices_at_once(int pending, int64_t each);
+/* ns for which the host is not woken, so that it is woken once for several steps, which
+ * took so many ns each: half of those that are pending, at most 1 ms. */
+int64_t cuda_notice_delay(int pending, int64_t each);
 /* Of the table in backend.h. An event is freed now, or when the notifier has finished
  * with it. */
 int cuda_descriptor(const void *self);

@@ -7,7 +7,7 @@
  *
  * The gradient of an attention with additions in a fixed order takes workspace of 2 bytes
  * for each pair of tokens.  So that it does not grow with batches and heads, these are
- * computed in parts.  In any order (option "deterministic") it takes workspace for the
+ * computed in parts.  In any order (option "any_order") it takes workspace for the
  * gradients of queries. */
 #include "accelerators/cuda/dnn.h"
 
@@ -220,7 +220,7 @@ void cuda_layers_close(cuda_t *cuda)
 
 static dnn_rules_t rules_of(const cuda_t *cuda)
 {
-    return (dnn_rules_t){.tf32 = cuda->tf32, .any_order = !cuda->deterministic};
+    return (dnn_rules_t){.tf32 = cuda->tf32, .any_order = cuda->any_order};
 }
 
 int cuda_layer_new(void *self, const pl_layer_t *layer, pl_layer_plan_t **plan,

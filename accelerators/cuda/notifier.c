@@ -4,11 +4,12 @@
  * does not call it after an error of the device, and the engine would wait forever.  A
  * thread that waits for an event returns in both cases.
  *
- * A step can take less time than waking the host.  Then the host is woken once for several
- * steps: all events are of one stream, so the last of them is enough. */
+ * A step can take less time than waking the host.  Then the host is woken once for
+ * several steps. */
 #include <errno.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "accelerators/cuda/cuda.h"
@@ -33,12 +34,10 @@ struct cuda_notifier {
     int descriptor;
 };
 
-int cuda_notices_at_once(int pending, int64_t each)
+int64_t cuda_notice_delay(int pending, int64_t each)
 {
-    const int64_t fit = each > 0 ? PL_MILLISECOND / each : pending,
-                  half = (pending + 1) / 2;
-    const int64_t count = fit < half ? fit : half;
-    return count < 1 ? 1 : (int)count;
+    const int64_t half = pending / 2, fit = each > 0 ? PL_MILLISECOND / each : half;
+    return (half < fit ? half : fit) * each;
 }
 
 /* Until the event has passed, or every call fails: event_passed() reports that.  An event
@@ -54,12 +53,20 @@ static void notice_wait(const cuda_notifier_t *notifier, const notice_t *notice)
         usleep(1000);
 }
 
-static void notice_end(cuda_notifier_t *notifier)
+static bool notice_is_over(const cuda_notifier_t *notifier, const notice_t *notice)
+{
+    const pl_event_t *event = notice->event;
+    return __atomic_load_n(&event->records, __ATOMIC_RELAXED) != notice->records
+           || notifier->cuda->call->event_query(event->event) != CU_NOT_READY;
+}
+
+/* Ends the first notice.  Returns the next one  [NULL]. */
+static const notice_t *notice_end(cuda_notifier_t *notifier)
 {
     pthread_mutex_lock(&notifier->lock);
     notice_t *notice = notifier->first;
     pl_event_t *event = notice->event;
-    notifier->first = notice->next;
+    const notice_t *next = notifier->first = notice->next;
     if (!--notifier->pending)
         notifier->last = &notifier->first;
     const bool frees = --event->notices == 0 && event->freed;
@@ -69,34 +76,38 @@ static void notice_end(cuda_notifier_t *notifier)
         pl_free(event);
     }
     pl_free(notice);
+    return next;
 }
 
-/* Notices stay in the queue while the thread waits for the last of their events. */
+/* A notice stays in the queue while the thread waits for its event. */
 static void *notifier_main(void *user)
 {
     cuda_notifier_t *notifier = user;
     const uint64_t one = 1;
-    int64_t before = 0, each = PL_SECOND;
+    int64_t before = 0, each = PL_SECOND;             /* ns from one notice to the next */
+    prctl(PR_SET_TIMERSLACK, 1000UL);                 /* ns: delays are short */
     notifier->cuda->call->context_use(notifier->cuda->context);
     for (;;) {
         pthread_mutex_lock(&notifier->lock);
         while (!notifier->first && !notifier->ends)
             pthread_cond_wait(&notifier->changed, &notifier->lock);
-        const int count = cuda_notices_at_once(notifier->pending, each);
-        const notice_t *last = notifier->first;
-        for (int k = 1; k < count; k++)
-            last = last->next;
+        const notice_t *notice = notifier->first;
+        const int64_t delay = cuda_notice_delay(notifier->pending, each);
         pthread_mutex_unlock(&notifier->lock);
-        if (!last)
+        if (!notice)
             return NULL;
-        notice_wait(notifier, last);
+        if (delay >= 1000)
+            usleep((useconds_t)(delay / 1000));
+        notice_wait(notifier, notice);
+        int ended = 0;
+        do
+            notice = notice_end(notifier), ended++;
+        while (notice && notice_is_over(notifier, notice));
         while (write(notifier->descriptor, &one, sizeof one) < 0 && errno == EINTR)
             ;
         const int64_t now = pl_now();
-        each = (now - before) / count;
+        each = (now - before) / ended;
         before = now;
-        for (int k = 0; k < count; k++)
-            notice_end(notifier);
     }
 }
 

@@ -193,8 +193,9 @@ typedef struct pl_gpu_backend_ops {
     int (*event_passed)(void *self, pl_event_t *event, bool *passed, pl_error_t *err);
     /* Between two events that have passed. */
     double (*event_seconds)(void *self, pl_event_t *from, pl_event_t *to);
-    /* The descriptor, an eventfd there from open to close, is written to once the event's
-     * latest record has passed or the device has failed. */
+    /* The descriptor, an eventfd there from open to close, is written to when the event's
+     * latest record has passed or the device has failed; up to a millisecond later where
+     * the events of later calls pass by then. */
     int (*notify)(void *self, pl_event_t *event, pl_error_t *err);
     int (*descriptor)(const void *self);
     /* Waits until all work on the stream has run. */

@@ -53,8 +53,9 @@ typedef struct gpu_control {
 } gpu_control_t;
 
 /* Sets of memory, which steps use in turn: a batch, and two slots, each with a step block
- * and a record.  A replay uses a set's first slot, of the same number; a replay that was
- * announced (pl_replay_t) uses the second slot of that set, number GPU_SETS more. */
+ * and a record.  A replay uses a set's first slot, of the same number; one that reads
+ * neither a batch nor mirrored regions uses the second slot of the set before, number
+ * GPU_SETS more, if it is free. */
 enum { GPU_SETS = 2, GPU_SLOTS = 2 * GPU_SETS };
 /* Bytes of a record before the sums of its metrics. */
 enum { GPU_RECORD_SUMS = 32 };
@@ -94,7 +95,7 @@ typedef struct gpu_codegen {
     const pl_fusion_t *fusion;
     const pl_allocation_t *allocation;
     const bool *done;                    /* [operations] assigns without a copy */
-    const size_t *input_at;              /* [PL_FIELDS] bytes of the batch before a field */
+    const size_t *input_at;              /* [PL_FIELDS] bytes before each batch field */
     int low;                             /* region with parameters as halves  [0: none] */
     pl_dtype_t low_dtype;
     bool wide;                        /* numbers in registers are float64 */

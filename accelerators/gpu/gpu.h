@@ -27,7 +27,7 @@ typedef struct pl_gpu {
     struct pl_gpu_fences *fences;            /* fence.h */
     bool stops;                              /* atomic: nothing is compiled any more */
     bool checks;                             /* verifies each plan: check.c */
-    double short_replay;                     /* s: fewer is short (replay.c)  [0: 1 ms] */
+    double short_replay;                     /* s: less is short (replay.c)  [0: 1 ms] */
     pl_plan_t *plans;                        /* all, for close */
     struct pl_gpu_pin *pin;                  /* [pins] of the host's memory: transfer.h */
     int pins, pin_capacity;

@@ -40,7 +40,7 @@ void gpu_inflight_give(pl_gpu_t *gpu, inflight_t *f, inflight_t **spare)
 
 /* ---- Host memory of a replay ---- */
 
-static char *own_record(const inflight_t *f)
+char *gpu_inflight_record(const inflight_t *f)
 {
     return f->host + gpu_aligned(2 * sizeof(gpu_step_t));
 }
@@ -52,7 +52,7 @@ size_t gpu_inflight_half(const pl_gpu_t *gpu, int slot)
 
 gpu_control_t *gpu_inflight_control(const inflight_t *f, int ready)
 {
-    return (gpu_control_t *)(own_record(f) + gpu_aligned(f->records)
+    return (gpu_control_t *)(gpu_inflight_record(f) + gpu_aligned(f->records)
                              + (size_t)ready * gpu_aligned(sizeof(gpu_control_t)));
 }
 
@@ -104,7 +104,7 @@ int gpu_inflight_take(pl_gpu_t *gpu, pl_plan_t *plan, const pl_replay_t *replay,
         f->bytes = f->host ? bytes : 0;
         code = f->host ? PL_OK : PL_ENOMEM;
     }
-    f->record = f->host ? own_record(f) : NULL;
+    f->record = f->host ? gpu_inflight_record(f) : NULL;
     if (code == PL_OK)
         *taken = f;
     else
@@ -167,19 +167,23 @@ int gpu_inflight_fill(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
 {
     const pl_gpu_backend_ops_t *backend = gpu->backend;
     const pl_replay_t *replay = f->replay;
-    gpu_set_t *set = &gpu->memory->set[f->slot];
+    const gpu_buffer_t step_block = {.at = GPU_IN_STEP};
+    const bool is_first = f->slot < GPU_SETS, fills_both = is_first && replay->next;
+    gpu_set_t *set = &gpu->memory->set[f->slot % GPU_SETS];
     gpu_step_t *step = (gpu_step_t *)f->host;
     step_fill(step, replay);
-    if (replay->next)
+    if (fills_both)
         step_fill(step + 1, replay->next);
-    int code = set->left ? backend->event_wait(gpu, set->left, PL_STREAM_IN, err) : PL_OK;
+    int code = is_first && set->left
+                   ? backend->event_wait(gpu, set->left, PL_STREAM_IN, err)
+                   : PL_OK;            /* the second slot is free when the first one is */
     if (code == PL_OK)
         code = gpu_timing(gpu, gpu_inflight_timings(f), PL_STREAM_IN, GPU_TIMING_BEGIN,
                           err);
     if (code == PL_OK)
-        code = backend->copy_in(gpu, PL_STREAM_IN, set->steps.address, step,
-                                (replay->next ? 2 : 1) * sizeof *step, err);
-    if (code == PL_OK)
+        code = backend->copy_in(gpu, PL_STREAM_IN, gpu_address(gpu, &step_block, f->slot),
+                                step, (fills_both ? 2 : 1) * sizeof *step, err);
+    if (code == PL_OK && is_first)
         code = batch_copy(gpu, f, err);
     if (code == PL_OK)
         code = gpu_timing(gpu, gpu_inflight_timings(f), PL_STREAM_IN, GPU_TIMING_COPY,

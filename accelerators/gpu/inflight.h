@@ -5,23 +5,23 @@
 
 #include "accelerators/gpu/replay.h"
 
-/* A replay in flight, with host memory that copies at full speed: its step block and
- * that of the next one, its record, the batch, and the outputs. */
+/* A replay in flight.  It has host memory, which copies at full speed, for two step
+ * blocks, its record or two, the batch, and the outputs. */
 typedef struct inflight {
     struct inflight *next;
     pl_plan_t *plan;
     pl_replay_t *replay;
     char *host;
     size_t bytes;
-    char *record;                     /* of the host */
+    char *record;                     /* there, or with the flight before */
     size_t records;                   /* bytes there for it, or for it and the next one */
     int slot;
-    struct inflight *end;           /* the flight that it ends with  [NULL: it is open] */
-    int piece;                      /* the next one */
-    int reported;                   /* of the `readies` */
-    int collective;                 /* that the last piece ends at  [0] */
-    bool is_timed;                  /* `backward` is recorded */
-    bool is_joined;                 /* or left out (replay.c) */
+    struct inflight *end;          /* the flight that it ends with  [NULL: unknown yet] */
+    int piece;                     /* the next one */
+    int reported;                  /* of the `readies` */
+    int collective;                /* that the last piece ends at  [0] */
+    bool is_timed;                 /* `backward` is recorded */
+    bool is_joined;                /* or left out (replay.c) */
     pl_event_t *began, *backward, *computed, *over;
     pl_event_t *ready[PL_GRAD_BUCKETS_MAX];                 /* [NULL: not made yet] */
     int readies;                                            /* recorded ones */
@@ -42,6 +42,8 @@ size_t gpu_inflight_bytes(const pl_plan_t *plan, const pl_replay_t *replay,
                           size_t records);
 /* Of a set's records: bytes of the first one, up to the second. */
 size_t gpu_inflight_half(const pl_gpu_t *gpu, int slot);
+/* The flight's own place for its record. */
+char *gpu_inflight_record(const inflight_t *f);
 /* The control block at the time of the event `ready`. */
 gpu_control_t *gpu_inflight_control(const inflight_t *f, int ready);
 char *gpu_inflight_outputs(const inflight_t *f);

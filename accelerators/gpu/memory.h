@@ -27,8 +27,8 @@ typedef struct gpu_set {
     gpu_block_t steps, records;    /* halves: for the first slot, and for the second */
     gpu_block_t batch;
     pl_event_t *filled;            /* the step blocks and the batch are there */
-    pl_event_t *left;              /* records are copied: the set may be filled again;
-                                      borrowed  [NULL: no replay uses the set] */
+    pl_event_t *left;              /* records of the newest replay are copied: the set may
+                                      be filled again; borrowed  [NULL: it may already] */
 } gpu_set_t;
 
 /* A constant tensor, for all plans that read it. */

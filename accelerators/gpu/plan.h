@@ -78,12 +78,12 @@ struct pl_plan {
     size_t *reach;    /* [kernels][PL_LAUNCH_ADDRESSES] for launches  [NULL: unchecked] */
     gpu_piece_t *piece;
     int pieces, piece_capacity;
-    gpu_piece_t joined;     /* the first two pieces, which only a mark parts: where backward
-                               begins */
-    bool joins;             /* its newest replay was short */
-    int joined_replays;     /* since the newest replay with that mark */
-    double forward;         /* share of that replay that was before the mark */
-    gpu_host_t *host;                                       /* [hosts] */
+    gpu_piece_t joined;          /* the first two pieces, which only a mark parts: where
+                                    backward begins  [to 0: not made yet] */
+    bool joins;                  /* its newest replay was short, and `forward` is known */
+    int joined_replays;          /* since the newest replay with that mark */
+    double forward;              /* share of that replay that was before the mark */
+    gpu_host_t *host;            /* [hosts] */
     int hosts, host_capacity;
     gpu_host_copy_t in[PL_REGIONS];                         /* before the first piece */
     int ins;

@@ -7,8 +7,8 @@
  * the descriptor, and gpu_replays_collect() reports the results.
  *
  * A mark where backward begins parts a recording in two, of which each costs a launch.
- * Most short replays run without it: they have the share of forward that the newest replay
- * with the mark had.
+ * Most short replays run without it: they have the share of forward that the newest
+ * replay with the mark had.
  *
  * A replay that announces the next one fills that one's step block too, and stays open:
  * both records are copied and reported at the end of the second.  A step with its update
@@ -28,6 +28,8 @@ typedef struct pl_gpu_replays {
     inflight_t *waiting;                        /* at a collective  [NULL] */
     inflight_t *open;                           /* the newest, if it announced the next */
     int next_set;
+    bool second_is_free;                     /* slot of the set before, in which an update
+                                                leaves the next set to the next batch */
 } replays_t;
 
 int gpu_replays_open(pl_gpu_t *gpu, pl_error_t *err)
@@ -117,28 +119,36 @@ static int report_by_fence(pl_gpu_t *gpu, pl_replay_t *replay, int buckets,
 
 enum { MARK_EVERY = 16 /* of short replays */ };
 
-/* The piece that a flight runs next: also two that are joined. */
+/* Whether a flight runs the first two pieces of its plan as one. */
+static bool joins_pieces(const pl_gpu_t *gpu, const inflight_t *f)
+{
+    const pl_plan_t *p = f->plan;
+    const gpu_piece_t *first = p->piece;
+    return !f->piece && p->pieces > 1 && p->joins && p->joined_replays < MARK_EVERY - 1
+           && first->backward && !first->host && !first->host_copies && !first->buckets
+           && !first->collective && !f->replay->measured && gpu->backend->record_begin;
+}
+
 static gpu_piece_t *piece_next(const pl_gpu_t *gpu, inflight_t *f)
 {
     pl_plan_t *p = f->plan;
-    gpu_piece_t *first = p->piece, *joined = &p->joined;
-    f->piece++;
-    if (f->piece > 1 || !p->joins || p->pieces < 2 || !first->backward || first->host
-        || first->host_copies || first->buckets || first->collective
-        || f->replay->measured || !gpu->backend->record_begin
-        || ++p->joined_replays % MARK_EVERY == 0)
-        return &p->piece[f->piece - 1];
+    gpu_piece_t *joined = &p->joined;
+    if (!joins_pieces(gpu, f)) {
+        p->joined_replays = f->piece ? p->joined_replays : 0;
+        return &p->piece[f->piece++];
+    }
     if (!joined->to) {
-        *joined = first[1];
-        joined->from = first->from;
+        *joined = p->piece[1];
+        joined->from = p->piece[0].from;
         memset(joined->recording, 0, sizeof joined->recording);
         memset(joined->runs, 0, sizeof joined->runs);
     }
-    f->piece++;
+    p->joined_replays++;
+    f->piece = 2;
     return joined;
 }
 
-/* Notes how long a plan's newest replay took, or how long its part before backward did. */
+/* Learns from a replay which share forward has, or sets its forward by that. */
 static void share_note(const pl_gpu_t *gpu, inflight_t *f)
 {
     const double limit = gpu->short_replay > 0 ? gpu->short_replay : 1e-3,
@@ -267,8 +277,9 @@ static int inflight_close(pl_gpu_t *gpu, inflight_t *open, inflight_t *f, pl_err
 }
 
 /* Puts a replay on the streams, from its begin or from the collective at which it waits.
- * GPU_REGION_LOW is made again if the host or a plan has changed the parameters. */
-static int inflight_run(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
+ * is_filled: its step block was filled with the one before.  GPU_REGION_LOW is made again
+ * if the host or a plan has changed the parameters. */
+static int inflight_run(pl_gpu_t *gpu, inflight_t *f, bool is_filled, pl_error_t *err)
 {
     const pl_gpu_backend_ops_t *backend = gpu->backend;
     const pl_plan_t *p = f->plan;
@@ -284,7 +295,7 @@ static int inflight_run(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
         return code == PL_OK ? inflight_put(gpu, f, err) : code;
     }
     code = backend->event_record(gpu, f->began, PL_STREAM_MAIN, err);
-    if (code == PL_OK && f->slot < GPU_SETS)
+    if (code == PL_OK && !is_filled)
         code = gpu_inflight_fill(gpu, f, err);
     if (code == PL_OK && p->ins
         && before->left)       /* the replay before copies mirrored regions to the host */
@@ -354,7 +365,7 @@ static void inflight_end(pl_gpu_t *gpu, inflight_t *f, const pl_error_t *failure
                                                                   : f->end->began);
     if (code == PL_OK && f->is_timed)
         replay->forward = gpu->backend->event_seconds(gpu, f->began, f->backward);
-    if (code == PL_OK && !f->collective && !replay->continues)
+    if (code == PL_OK && !f->collective && !replay->continues && !control.status)
         share_note(gpu, f);
     if (code == PL_OK && !replay->collective && replay->measured)
         gpu_timings_report(gpu, &f->timings, f->plan, f->began, replay);
@@ -369,10 +380,15 @@ static void inflight_end(pl_gpu_t *gpu, inflight_t *f, const pl_error_t *failure
 
 /* ---- A replay ---- */
 
-/* The waiting flight that a replay continues, or a new one, which may join the open
- * flight. */
+/* Whether a replay needs nothing of a set except a slot. */
+static bool needs_slot(const pl_plan_t *plan)
+{
+    return !plan->ins && !plan->batch;
+}
+
+/* The waiting flight that a replay continues, or a new one. */
 static int inflight_find(pl_gpu_t *gpu, pl_plan_t *plan, const pl_replay_t *replay,
-                         bool joins, inflight_t **found, pl_error_t *err)
+                         inflight_t **found, pl_error_t *err)
 {
     replays_t *r = gpu->replays;
     inflight_t *f = r->waiting;
@@ -385,31 +401,31 @@ static int inflight_find(pl_gpu_t *gpu, pl_plan_t *plan, const pl_replay_t *repl
         return pl_fail(err, PL_EINVAL,
                        "a replay that continues has more outputs than at its begin");
     r->waiting = NULL;
-    *found = f;
+    *found = replay->continues ? f : NULL;
     if (replay->continues)
         return PL_OK;
     if (f)
         gpu_inflight_give(gpu, f, &gpu->replays->spare);
     int code = gpu_inflight_take(gpu, plan, replay, &r->spare, found, err);
-    if (code == PL_OK && joins) {
-        (*found)->slot = r->open->slot + GPU_SETS;
-    } else if (code == PL_OK) {
+    if (code != PL_OK)
+        return code;
+    const bool is_second = r->second_is_free && needs_slot(plan);
+    if (is_second) {
+        (*found)->slot = (r->next_set + GPU_SETS - 1) % GPU_SETS + GPU_SETS;
+    } else {
         (*found)->slot = r->next_set;
         r->next_set = (r->next_set + 1) % GPU_SETS;
     }
-    return code;
+    r->second_is_free = !is_second;
+    return PL_OK;
 }
 
-/* Whether a replay is the one that the open flight announced, and needs nothing of a set
- * except its second slot. */
+/* Whether a replay is the one that the open flight announced, and can use its set. */
 static bool joins_open(const pl_gpu_t *gpu, const pl_plan_t *plan,
                        const pl_replay_t *replay)
 {
     const inflight_t *open = gpu->replays->open;
-    bool reads = plan->ins > 0;
-    for (int k = 0; k < PL_FIELDS; k++)
-        reads |= plan->input[k] > 0;
-    return open && open->replay->next == replay && !reads
+    return open && open->replay->next == replay && needs_slot(plan)
            && plan->generation == gpu->memory->generation;
 }
 
@@ -423,6 +439,7 @@ static void open_end(pl_gpu_t *gpu)
     if (!f || inflight_close(gpu, NULL, f, &err) == PL_OK)
         return;
     gpu_drain(gpu, NULL);
+    gpu_replays_collect(gpu);                               /* those before it */
     while (*last != f)
         last = &(*last)->next;
     *last = NULL;
@@ -444,21 +461,22 @@ int pl_gpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *
                            k);
     int code = gpu_plan_resolve(gpu, plan, err);
     if (code == PL_OK)
-        code = inflight_find(gpu, plan, replay, joins, &f, err);
+        code = inflight_find(gpu, plan, replay, &f, err);
     if (code == PL_OK) {
         f->replay = replay;
-        code = inflight_run(gpu, f, err);
+        code = inflight_run(gpu, f, joins, err);
     }
-    const bool opens = code == PL_OK && replay->next && !joins && !f->collective
-                       && !replay->continues && !replay->measured;
+    const bool opens = code == PL_OK && replay->next && f->slot < GPU_SETS
+                       && !f->collective && !replay->continues && !replay->measured;
     if (code == PL_OK && !opens)
         code = inflight_close(gpu, r->open, f, err);
     if (code == PL_OK && replay->ordered && !f->collective)
         code = report_by_fence(gpu, replay, 0, err);
     if (code != PL_OK) {        /* launches on the streams run, but nothing is reported */
-        gpu_drain(gpu, NULL);
-        if (f)
+        if (f) {
+            gpu_drain(gpu, NULL);
             gpu_inflight_give(gpu, f, &gpu->replays->spare);
+        }
         open_end(gpu);
         return code;
     }
@@ -467,6 +485,15 @@ int pl_gpu_replay(void *self, pl_plan_t *plan, pl_replay_t *replay, pl_error_t *
     *r->last = f;
     r->last = &f->next;
     return PL_OK;
+}
+
+/* Moves a flight's record from the memory of the flight before, which ends first. */
+static void record_take(inflight_t *f)
+{
+    char *own = gpu_inflight_record(f);
+    if (f->record != own)
+        memcpy(own, f->record, gpu_record_bytes(f->plan));
+    f->record = own;
 }
 
 void gpu_replays_collect(pl_gpu_t *gpu)
@@ -490,7 +517,9 @@ void gpu_replays_collect(pl_gpu_t *gpu)
         r->first = f->next;
         if (!r->first)
             r->last = &r->first;
-        ended = f->end == f ? NULL : f->end;
+        ended = code == PL_OK && f->end != f ? f->end : NULL;
+        if (ended)
+            record_take(f->end);
         inflight_end(gpu, f, code == PL_OK ? NULL : &err);
     }
 }

@@ -5,9 +5,10 @@
  * type, one that is missing, a descriptor that is used before it is finalized or changed
  * after it, shapes that do not fit, a tensor that is read before it is made, an operand
  * that is aligned less than declared or lies beyond an allocation, are errors.  The
- * workspace is filled with NaN.  The first engine that it finds adds up in no
- * order, and to what is in memory where another operation reads the sums; the second rounds float32 to TF32, the third makes no plan, and the fourth
- * computes.  A plan as text has all operations in it.
+ * workspace is filled with NaN.  The first engine that it finds adds up in no order, and
+ * to what is in memory where another operation reads the sums.  The second rounds float32
+ * to TF32, the third makes no plan, and the fourth computes.  A plan as text has all
+ * operations in it.
  *
  * STAND_IN has: "no_cudnn" (it cannot be opened), "old_cudnn" (version 9.5),
  * "any_order" (its first engine may run),
