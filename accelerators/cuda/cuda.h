@@ -107,7 +107,7 @@ int64_t cuda_notice_delay(int pending, int64_t each);
 /* Of the table in backend.h. An event is freed now, or when the notifier has finished
  * with it. */
 int cuda_descriptor(const void *self);
-int cuda_notify(void *self, pl_event_t *event, pl_error_t *err);
+int cuda_notify(void *self, pl_event_t *event, bool soon, pl_error_t *err);
 void cuda_event_free(void *self, pl_event_t *event);
 
 /* ---- build.c: kernels from text ---- */

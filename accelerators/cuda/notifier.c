@@ -21,6 +21,7 @@ typedef struct notice {
     struct notice *next;
     pl_event_t *event;
     unsigned records;                                 /* of the event when it was added */
+    bool soon;                                        /* it is not delayed */
 } notice_t;
 
 struct cuda_notifier {
@@ -28,11 +29,19 @@ struct cuda_notifier {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    notice_t *first, **last;                                /* [pending], in order */
-    int pending;
+    notice_t *first, **last;                                /* pending, in order */
     bool ends;
     int descriptor;
 };
+
+/* Those before one that is wanted soon. */
+static int notices_count(const notice_t *notice)
+{
+    int count = 0;
+    for (; notice && !notice->soon; notice = notice->next)
+        count++;
+    return count;
+}
 
 int64_t cuda_notice_delay(int pending, int64_t each)
 {
@@ -67,7 +76,7 @@ static const notice_t *notice_end(cuda_notifier_t *notifier)
     notice_t *notice = notifier->first;
     pl_event_t *event = notice->event;
     const notice_t *next = notifier->first = notice->next;
-    if (!--notifier->pending)
+    if (!next)
         notifier->last = &notifier->first;
     const bool frees = --event->notices == 0 && event->freed;
     pthread_mutex_unlock(&notifier->lock);
@@ -92,7 +101,7 @@ static void *notifier_main(void *user)
         while (!notifier->first && !notifier->ends)
             pthread_cond_wait(&notifier->changed, &notifier->lock);
         const notice_t *notice = notifier->first;
-        const int64_t delay = cuda_notice_delay(notifier->pending, each);
+        const int64_t delay = cuda_notice_delay(notices_count(notice), each);
         pthread_mutex_unlock(&notifier->lock);
         if (!notice)
             return NULL;
@@ -158,19 +167,19 @@ int cuda_descriptor(const void *self)
     return ((const cuda_t *)self)->notifier->descriptor;
 }
 
-int cuda_notify(void *self, pl_event_t *event, pl_error_t *err)
+int cuda_notify(void *self, pl_event_t *event, bool soon, pl_error_t *err)
 {
     cuda_notifier_t *notifier = ((cuda_t *)self)->notifier;
     notice_t *notice = pl_alloc(sizeof *notice);
     if (!notice)
         return pl_no_memory(err);
     notice->event = event;
+    notice->soon = soon;
     notice->records = __atomic_load_n(&event->records, __ATOMIC_RELAXED);
     pthread_mutex_lock(&notifier->lock);
     event->notices++;
     *notifier->last = notice;
     notifier->last = &notice->next;
-    notifier->pending++;
     pthread_cond_signal(&notifier->changed);
     pthread_mutex_unlock(&notifier->lock);
     return PL_OK;

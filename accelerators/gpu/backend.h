@@ -194,9 +194,9 @@ typedef struct pl_gpu_backend_ops {
     /* Between two events that have passed. */
     double (*event_seconds)(void *self, pl_event_t *from, pl_event_t *to);
     /* The descriptor, an eventfd there from open to close, is written to when the event's
-     * latest record has passed or the device has failed; up to a millisecond later where
-     * the events of later calls pass by then. */
-    int (*notify)(void *self, pl_event_t *event, pl_error_t *err);
+     * latest record has passed or the device has failed; unless it is wanted soon, up to
+     * a millisecond later where the events of later calls pass by then. */
+    int (*notify)(void *self, pl_event_t *event, bool soon, pl_error_t *err);
     int (*descriptor)(const void *self);
     /* Waits until all work on the stream has run. */
     int (*finish)(void *self, pl_stream_t stream, pl_error_t *err);

@@ -205,7 +205,7 @@ static int piece_put(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
     if (code == PL_OK)
         code = backend->event_record(gpu, *event, PL_STREAM_OUT, err);
     if (code == PL_OK)
-        code = backend->notify(gpu, *event, err);
+        code = backend->notify(gpu, *event, true, err);
     f->buckets[f->readies++] = buckets;
     return code;
 }
@@ -266,7 +266,7 @@ static int inflight_close(pl_gpu_t *gpu, inflight_t *open, inflight_t *f, pl_err
     if (code == PL_OK)
         code = backend->event_record(gpu, f->over, PL_STREAM_OUT, err);
     if (code == PL_OK)
-        code = backend->notify(gpu, f->over, err);
+        code = backend->notify(gpu, f->over, f->readies > 0, err);
     if (code != PL_OK)
         return code;
     gpu->memory->set[f->slot % GPU_SETS].left = f->over;
@@ -436,6 +436,8 @@ static void open_end(pl_gpu_t *gpu)
     inflight_t *f = r->open, **last = &r->first;
     pl_error_t err = {0};
     r->open = NULL;
+    if (f)
+        f->end = NULL;
     if (!f || inflight_close(gpu, NULL, f, &err) == PL_OK)
         return;
     gpu_drain(gpu, NULL);

@@ -124,7 +124,7 @@ static int put(pl_gpu_t *gpu, region_read_t *g, pl_device_ptr_t from, size_t byt
         code = backend->event_record(gpu, g->over, PL_STREAM_OUT, err);
     if (code == PL_OK && !is_kept)
         code = backend->event_wait(gpu, g->over, PL_STREAM_MAIN, err);
-    return code == PL_OK ? backend->notify(gpu, g->over, err) : code;
+    return code == PL_OK ? backend->notify(gpu, g->over, true, err) : code;
 }
 
 int pl_gpu_read_later(void *self, pl_transfer_t *t, pl_error_t *err)
