@@ -312,10 +312,11 @@ static void write_notice(void *user)
         abort();
 }
 
-static int emulated_notify(void *self, pl_event_t *event, bool soon, pl_error_t *err)
+static int emulated_notify(void *self, pl_event_t *event, pl_stream_t stream, bool soon,
+                           pl_error_t *err)
 {
     emulated_t *e = self;
-    (void)soon, (void)err;
+    (void)stream, (void)soon, (void)err;
     streams_notify(e->streams, event_of(event), write_notice, e);
     return PL_OK;
 }

@@ -225,6 +225,40 @@ static void memory_moves_after_running_work(void)
     device_close();
 }
 
+static bool is_read;
+
+static void on_read(pl_transfer_t *transfer, const pl_error_t *err)
+{
+    (void)transfer;
+    is_read = !err;
+}
+
+static void results_do_not_wait_for_reads(void)
+{
+    static float host[LARGE * LARGE];
+    const int polls = 0;
+    device_open();
+    is_released = is_read = false;
+    pl_plan_t *plan = plan_of(power_of(SMALL));
+    pl_transfer_t read = {.region = PL_REGION_PARAMS,
+                          .count = LARGE * LARGE,
+                          .host = host,
+                          .done = on_read};
+    streams_put(device.streams, PL_STREAM_SAVE, hold, &polls, sizeof polls);
+    is_int(rig.ops->read_later(&device, &read, &rig.err), PL_OK,
+           "a read that takes its time");
+    ok(replays_right(plan, SMALL, false) && !is_read, "replays end meanwhile");
+    __atomic_store_n(&is_released, true, __ATOMIC_RELEASE);
+    while (!is_read) {
+        struct pollfd news = {.fd = rig.ops->descriptor(&device), .events = POLLIN};
+        if (!ok(poll(&news, 1, 30000) == 1, "then there is news"))
+            break;
+        rig.ops->collect(&device);
+    }
+    ok(is_read && host[0] == X && host[LARGE * LARGE - 1] == X, "and the read ends");
+    device_close();
+}
+
 /* h = x x, which ranks add up; y = h times what comes of it. */
 static pl_graph_t *exchanged(int n)
 {
@@ -605,6 +639,7 @@ int main(void)
     run(plans_follow_memory_that_moves);
     run(plans_outlive_one_that_does_not_fit);
     run(memory_moves_after_running_work);
+    run(results_do_not_wait_for_reads);
     run(compiling_a_plan_keeps_the_values_of_a_waiting_replay);
     run(a_waiting_replay_is_given_up_once);
     run(without_plans_their_memory_is_given_back);

@@ -90,11 +90,12 @@ int cuda_enter(void *cuda, pl_error_t *err);
 
 /* ---- notifier.c: writes to a descriptor when an event has passed ---- */
 
-/* An event may be added again while it is pending; so notices are counted. */
+/* An event may be added again while it is pending; so notices are counted.  The lock of
+ * the notifier guards `notices` and `freed`. */
 struct pl_event {
     CUevent event;
     unsigned records;                                       /* so far */
-    int notices;                                            /* in the notifier's queue */
+    int notices;                                            /* in its queues */
     bool freed;                                             /* the notifier frees it */
 };
 
@@ -107,7 +108,8 @@ int64_t cuda_notice_delay(int pending, int64_t each);
 /* Of the table in backend.h. An event is freed now, or when the notifier has finished
  * with it. */
 int cuda_descriptor(const void *self);
-int cuda_notify(void *self, pl_event_t *event, bool soon, pl_error_t *err);
+int cuda_notify(void *self, pl_event_t *event, pl_stream_t stream, bool soon,
+                pl_error_t *err);
 void cuda_event_free(void *self, pl_event_t *event);
 
 /* ---- build.c: kernels from text ---- */

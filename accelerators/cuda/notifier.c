@@ -1,4 +1,5 @@
-/* notifier.c - the thread that waits for events of the device
+/* notifier.c - the threads that wait for events of the device: one for results of steps,
+ * one for regions, which take longer
  *
  * The driver can call a function after the work of a stream (cuLaunchHostFunc), but it
  * does not call it after an error of the device, and the engine would wait forever.  A
@@ -24,12 +25,19 @@ typedef struct notice {
     bool soon;                                        /* it is not delayed */
 } notice_t;
 
-struct cuda_notifier {
-    cuda_t *cuda;
+/* Of one thread. */
+typedef struct notices {
+    cuda_notifier_t *of;
     pthread_t thread;
-    pthread_mutex_t lock;
     pthread_cond_t changed;
     notice_t *first, **last;                                /* pending, in order */
+} notices_t;
+
+struct cuda_notifier {
+    cuda_t *cuda;
+    pthread_mutex_t lock;
+    notices_t queue[2];
+    int threads;
     bool ends;
     int descriptor;
 };
@@ -70,14 +78,15 @@ static bool notice_is_over(const cuda_notifier_t *notifier, const notice_t *noti
 }
 
 /* Ends the first notice.  Returns the next one  [NULL]. */
-static const notice_t *notice_end(cuda_notifier_t *notifier)
+static const notice_t *notice_end(notices_t *queue)
 {
+    cuda_notifier_t *notifier = queue->of;
     pthread_mutex_lock(&notifier->lock);
-    notice_t *notice = notifier->first;
+    notice_t *notice = queue->first;
     pl_event_t *event = notice->event;
-    const notice_t *next = notifier->first = notice->next;
+    const notice_t *next = queue->first = notice->next;
     if (!next)
-        notifier->last = &notifier->first;
+        queue->last = &queue->first;
     const bool frees = --event->notices == 0 && event->freed;
     pthread_mutex_unlock(&notifier->lock);
     if (frees) {
@@ -91,16 +100,17 @@ static const notice_t *notice_end(cuda_notifier_t *notifier)
 /* A notice stays in the queue while the thread waits for its event. */
 static void *notifier_main(void *user)
 {
-    cuda_notifier_t *notifier = user;
+    notices_t *queue = user;
+    cuda_notifier_t *notifier = queue->of;
     const uint64_t one = 1;
     int64_t before = 0, each = PL_SECOND;             /* ns from one notice to the next */
     prctl(PR_SET_TIMERSLACK, 1000UL);                 /* ns: delays are short */
     notifier->cuda->call->context_use(notifier->cuda->context);
     for (;;) {
         pthread_mutex_lock(&notifier->lock);
-        while (!notifier->first && !notifier->ends)
-            pthread_cond_wait(&notifier->changed, &notifier->lock);
-        const notice_t *notice = notifier->first;
+        while (!queue->first && !notifier->ends)
+            pthread_cond_wait(&queue->changed, &notifier->lock);
+        const notice_t *notice = queue->first;
         const int64_t delay = cuda_notice_delay(notices_count(notice), each);
         pthread_mutex_unlock(&notifier->lock);
         if (!notice)
@@ -110,7 +120,7 @@ static void *notifier_main(void *user)
         notice_wait(notifier, notice);
         int ended = 0;
         do
-            notice = notice_end(notifier), ended++;
+            notice = notice_end(queue), ended++;
         while (notice && notice_is_over(notifier, notice));
         while (write(notifier->descriptor, &one, sizeof one) < 0 && errno == EINTR)
             ;
@@ -123,12 +133,12 @@ static void *notifier_main(void *user)
 cuda_notifier_t *cuda_notifier_new(cuda_t *cuda, pl_error_t *err)
 {
     cuda_notifier_t *notifier = pl_alloc(sizeof *notifier);
+    int failed = 0;
     if (!notifier) {
         pl_no_memory(err);
         return NULL;
     }
     notifier->cuda = cuda;
-    notifier->last = &notifier->first;
     notifier->descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (notifier->descriptor < 0) {
         pl_fail(err, PL_EIO, "no descriptor for the device: %s", strerror(errno));
@@ -136,14 +146,19 @@ cuda_notifier_t *cuda_notifier_new(cuda_t *cuda, pl_error_t *err)
         return NULL;
     }
     pthread_mutex_init(&notifier->lock, NULL);
-    pthread_cond_init(&notifier->changed, NULL);
-    const int failed = pthread_create(&notifier->thread, NULL, notifier_main, notifier);
+    for (int k = 0; k < 2 && !failed; k++) {
+        notices_t *queue = &notifier->queue[k];
+        queue->of = notifier;
+        queue->last = &queue->first;
+        pthread_cond_init(&queue->changed, NULL);
+        failed = pthread_create(&queue->thread, NULL, notifier_main, queue);
+        notifier->threads += !failed;
+    }
     if (!failed)
         return notifier;
     pl_fail(err, PL_EBUSY, "no thread for the device can be started: %s",
             strerror(failed));
-    close(notifier->descriptor);
-    pl_free(notifier);
+    cuda_notifier_free(notifier);
     return NULL;
 }
 
@@ -153,10 +168,14 @@ void cuda_notifier_free(cuda_notifier_t *notifier)
         return;
     pthread_mutex_lock(&notifier->lock);
     notifier->ends = true;
-    pthread_cond_signal(&notifier->changed);
+    for (int k = 0; k < notifier->threads; k++)
+        pthread_cond_signal(&notifier->queue[k].changed);
     pthread_mutex_unlock(&notifier->lock);
-    pthread_join(notifier->thread, NULL);
-    pthread_cond_destroy(&notifier->changed);
+    for (int k = 0; k < notifier->threads; k++)
+        pthread_join(notifier->queue[k].thread, NULL);
+    for (int k = 0; k < 2; k++)
+        if (notifier->queue[k].of)
+            pthread_cond_destroy(&notifier->queue[k].changed);
     pthread_mutex_destroy(&notifier->lock);
     close(notifier->descriptor);
     pl_free(notifier);
@@ -167,9 +186,11 @@ int cuda_descriptor(const void *self)
     return ((const cuda_t *)self)->notifier->descriptor;
 }
 
-int cuda_notify(void *self, pl_event_t *event, bool soon, pl_error_t *err)
+int cuda_notify(void *self, pl_event_t *event, pl_stream_t stream, bool soon,
+                pl_error_t *err)
 {
     cuda_notifier_t *notifier = ((cuda_t *)self)->notifier;
+    notices_t *queue = &notifier->queue[stream == PL_STREAM_SAVE];
     notice_t *notice = pl_alloc(sizeof *notice);
     if (!notice)
         return pl_no_memory(err);
@@ -178,9 +199,9 @@ int cuda_notify(void *self, pl_event_t *event, bool soon, pl_error_t *err)
     notice->records = __atomic_load_n(&event->records, __ATOMIC_RELAXED);
     pthread_mutex_lock(&notifier->lock);
     event->notices++;
-    *notifier->last = notice;
-    notifier->last = &notice->next;
-    pthread_cond_signal(&notifier->changed);
+    *queue->last = notice;
+    queue->last = &notice->next;
+    pthread_cond_signal(&queue->changed);
     pthread_mutex_unlock(&notifier->lock);
     return PL_OK;
 }

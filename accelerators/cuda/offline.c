@@ -170,9 +170,10 @@ static double event_seconds(void *self, pl_event_t *from, pl_event_t *to)
     return 0;
 }
 
-static int notify(void *self, pl_event_t *event, bool soon, pl_error_t *err)
+static int notify(void *self, pl_event_t *event, pl_stream_t stream, bool soon,
+                  pl_error_t *err)
 {
-    (void)event, (void)soon;
+    (void)event, (void)stream, (void)soon;
     const uint64_t one = 1;
     return write(descriptor(self), &one, sizeof one) == sizeof one
                ? PL_OK

@@ -21,7 +21,8 @@ typedef uint64_t pl_device_ptr_t;
 typedef enum pl_stream {
     PL_STREAM_MAIN,                                /* all computation */
     PL_STREAM_IN,                                  /* batches to the device */
-    PL_STREAM_OUT,                                 /* results and snapshots to the host */
+    PL_STREAM_OUT,                                 /* results to the host */
+    PL_STREAM_SAVE,                                /* regions to the host */
     PL_STREAMS,
 } pl_stream_t;
 
@@ -194,9 +195,11 @@ typedef struct pl_gpu_backend_ops {
     /* Between two events that have passed. */
     double (*event_seconds)(void *self, pl_event_t *from, pl_event_t *to);
     /* The descriptor, an eventfd there from open to close, is written to when the event's
-     * latest record has passed or the device has failed; unless it is wanted soon, up to
-     * a millisecond later where the events of later calls pass by then. */
-    int (*notify)(void *self, pl_event_t *event, bool soon, pl_error_t *err);
+     * latest record, on stream OUT or SAVE, has passed or the device has failed; unless
+     * it is wanted soon, up to a millisecond later where events of later calls pass by
+     * then. */
+    int (*notify)(void *self, pl_event_t *event, pl_stream_t stream, bool soon,
+                  pl_error_t *err);
     int (*descriptor)(const void *self);
     /* Waits until all work on the stream has run. */
     int (*finish)(void *self, pl_stream_t stream, pl_error_t *err);

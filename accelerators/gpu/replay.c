@@ -205,7 +205,7 @@ static int piece_put(pl_gpu_t *gpu, inflight_t *f, pl_error_t *err)
     if (code == PL_OK)
         code = backend->event_record(gpu, *event, PL_STREAM_OUT, err);
     if (code == PL_OK)
-        code = backend->notify(gpu, *event, true, err);
+        code = backend->notify(gpu, *event, PL_STREAM_OUT, true, err);
     f->buckets[f->readies++] = buckets;
     return code;
 }
@@ -266,7 +266,7 @@ static int inflight_close(pl_gpu_t *gpu, inflight_t *open, inflight_t *f, pl_err
     if (code == PL_OK)
         code = backend->event_record(gpu, f->over, PL_STREAM_OUT, err);
     if (code == PL_OK)
-        code = backend->notify(gpu, f->over, f->readies > 0, err);
+        code = backend->notify(gpu, f->over, PL_STREAM_OUT, f->readies > 0, err);
     if (code != PL_OK)
         return code;
     gpu->memory->set[f->slot % GPU_SETS].left = f->over;

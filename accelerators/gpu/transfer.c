@@ -1,7 +1,8 @@
 /* transfer.c - reads of regions during training, and pinned memory of the host
  *
  * A region is copied within the device first, which is fast, and then from that snapshot
- * to the host by stream OUT, while stream MAIN computes.  If the device has no memory for
+ * to the host by stream SAVE, in pieces between which results of steps get through, while
+ * stream MAIN computes.  If the device has no memory for
  * a snapshot, MAIN waits for the copy to the host instead.  Regions with a mirror are
  * read at once.  Halves, which the host needs as float32, arrive at the end of the host's
  * buffer; each time the accelerator collects, it converts some of them in place. */
@@ -12,7 +13,10 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-enum { CHUNK = 1 << 19 /* elements converted at once, which takes less than 1 ms */ };
+enum {
+    CHUNK = 1 << 19,          /* elements converted at once, which takes less than 1 ms */
+    PIECE = 16 << 20,         /* bytes of a copy, likewise */
+};
 
 typedef struct region_read {
     struct region_read *next;
@@ -28,11 +32,18 @@ typedef struct pl_gpu_transfers {
     region_read_t *spare;                                   /* with their snapshots */
 } transfers_t;
 
+static void snapshot_free(pl_gpu_t *gpu, region_read_t *g)
+{
+    if (g->snapshot.bytes)
+        gpu->backend->memory_free(gpu, g->snapshot.address);
+    gpu->memory->held -= g->snapshot.bytes;
+    g->snapshot = (gpu_block_t){0};
+}
+
 static region_read_t *pending_free(pl_gpu_t *gpu, region_read_t *g)
 {
     region_read_t *next = g->next;
-    if (g->snapshot.bytes)
-        gpu->backend->memory_free(gpu, g->snapshot.address);
+    snapshot_free(gpu, g);
     if (g->taken)
         gpu->backend->event_free(gpu, g->taken);
     if (g->over)
@@ -103,11 +114,9 @@ static int put(pl_gpu_t *gpu, region_read_t *g, pl_device_ptr_t from, size_t byt
 {
     const pl_gpu_backend_ops_t *backend = gpu->backend;
     if (g->snapshot.bytes < bytes) {
-        if (g->snapshot.bytes)
-            backend->memory_free(gpu, g->snapshot.address);
-        g->snapshot = (gpu_block_t){0};
+        snapshot_free(gpu, g);
         if (backend->memory_new(gpu, bytes, &g->snapshot.address, NULL) == PL_OK)
-            g->snapshot.bytes = bytes;
+            gpu->memory->held += g->snapshot.bytes = bytes;
     }
     const bool is_kept = g->snapshot.bytes >= bytes;
     int code = is_kept ? backend->copy(gpu, PL_STREAM_MAIN, g->snapshot.address, from,
@@ -116,15 +125,17 @@ static int put(pl_gpu_t *gpu, region_read_t *g, pl_device_ptr_t from, size_t byt
     if (code == PL_OK)
         code = backend->event_record(gpu, g->taken, PL_STREAM_MAIN, err);
     if (code == PL_OK)
-        code = backend->event_wait(gpu, g->taken, PL_STREAM_OUT, err);
+        code = backend->event_wait(gpu, g->taken, PL_STREAM_SAVE, err);
+    for (size_t at = 0; at < bytes && code == PL_OK; at += PIECE)
+        code = backend->copy_out(gpu, PL_STREAM_SAVE, arrival_of(g) + at,
+                                 (is_kept ? g->snapshot.address : from) + at,
+                                 bytes - at < PIECE ? bytes - at : PIECE, err);
     if (code == PL_OK)
-        code = backend->copy_out(gpu, PL_STREAM_OUT, arrival_of(g),
-                                 is_kept ? g->snapshot.address : from, bytes, err);
-    if (code == PL_OK)
-        code = backend->event_record(gpu, g->over, PL_STREAM_OUT, err);
+        code = backend->event_record(gpu, g->over, PL_STREAM_SAVE, err);
     if (code == PL_OK && !is_kept)
         code = backend->event_wait(gpu, g->over, PL_STREAM_MAIN, err);
-    return code == PL_OK ? backend->notify(gpu, g->over, true, err) : code;
+    return code == PL_OK ? backend->notify(gpu, g->over, PL_STREAM_SAVE, true, err)
+                         : code;
 }
 
 int pl_gpu_read_later(void *self, pl_transfer_t *t, pl_error_t *err)

@@ -487,10 +487,11 @@ static double event_seconds(void *self, pl_event_t *from, pl_event_t *to)
     return (double)(end - begin) * 1e-9;
 }
 
-static int notify(void *self, pl_event_t *event, bool soon, pl_error_t *err)
+static int notify(void *self, pl_event_t *event, pl_stream_t stream, bool soon,
+                  pl_error_t *err)
 {
     opencl_t *cl = self;
-    (void)soon;
+    (void)stream, (void)soon;
     return callback_add(cl, event->marker, (callback_t){0}, err);
 }
 
