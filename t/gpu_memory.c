@@ -247,7 +247,7 @@ static void results_do_not_wait_for_reads(void)
     streams_put(device.streams, PL_STREAM_SAVE, hold, &polls, sizeof polls);
     is_int(rig.ops->read_later(&device, &read, &rig.err), PL_OK,
            "a read that takes its time");
-    ok(replays_right(plan, SMALL, false) && !is_read, "replays end meanwhile");
+    ok(replays_right(plan, SMALL, false) && !is_read, "replays end before it");
     __atomic_store_n(&is_released, true, __ATOMIC_RELEASE);
     while (!is_read) {
         struct pollfd news = {.fd = rig.ops->descriptor(&device), .events = POLLIN};
