@@ -1,6 +1,6 @@
 /* inflight.c - a replay in flight: its events, its memory on the host, and its set on the
  * device */
-#include "accelerators/gpu/inflight.h"
+#include "accelerators/gpu/replay.h"
 
 #include <string.h>
 

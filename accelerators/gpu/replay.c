@@ -18,7 +18,6 @@
 #include <string.h>
 
 #include "accelerators/gpu/fence.h"
-#include "accelerators/gpu/inflight.h"
 #include "base/alloc.h"
 #include "base/error.h"
 
